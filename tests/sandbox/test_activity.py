@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
+from tests.support.contract import EVENT_ENUMS
 from tests.support.raw_client import open_raw_client
 from tests.support.v2_client import RecordingReceiver, V2Client
 
@@ -192,6 +193,20 @@ async def test_every_type_of_event_has_its_payload(
     if event_type.startswith("post."):
         assert payload["author_id"] == BRUNO
     assert (includes is not None) == (event_type == "post.create")
+
+
+@pytest.mark.rule("EVT-04")
+@pytest.mark.parametrize("event_type", EVENT_ENUMS["ActivityEventType"]["values"])
+async def test_what_rests_on_a_public_fact_says_so(
+    v2: V2Client, hook: RecordingReceiver, subscribe_hook: Subscribe, event_type: str
+) -> None:
+    is_public = event_type not in [*DOCUMENTED, *OLDER]
+    await subscribe_hook(event_type, user_id=v2.sandbox.user_id)
+    answered = v2.sandbox.requests[-1]
+    assert (answered.rule, answered.basis) == (("EVT-04", "public") if is_public else ("ACT-01", "spec"))
+    await v2.sandbox.trigger(event_type)
+    (headers,) = hook.headers
+    assert headers.get("x-sandbox-basis") == ("public" if is_public else None)
 
 
 @pytest.mark.rule("EV-04")

@@ -11,6 +11,7 @@ from svc_async.sandbox.api.v2 import CONNECT, PAGING, connect, make_refusal, ope
 from svc_async.sandbox.api.webhooks import find_webhook
 from svc_async.sandbox.push.channels import NAMES_CHANGED, Subscription
 from svc_async.sandbox.push.events import KINDS, may_have_direction
+from svc_async.sandbox.push.public_events import PUBLIC_KINDS
 from svc_async.sandbox.refusal import Basis, Finding, invalid, missing, refuse
 from svc_async.sandbox.server.open_response import OpenResponse
 from svc_async.sandbox.server.operations import Answer, Call
@@ -53,7 +54,8 @@ def _create(call: Call) -> Answer:
     )
     app_channels.subscriptions[subscription.id] = subscription
     return Answer(
-        {"data": subscription.public_fields, "meta": {"total_subscriptions": len(app_channels.subscriptions)}}
+        {"data": subscription.public_fields, "meta": {"total_subscriptions": len(app_channels.subscriptions)}},
+        rule=("EVT-04", Basis.PUBLIC) if event_type in PUBLIC_KINDS else None,
     )
 
 

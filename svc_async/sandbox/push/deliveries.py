@@ -19,6 +19,7 @@ from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.delivery_targets import TargetAnswer, TargetRequest
 from svc_async.sandbox.push.outbound import Attempt, Outbound, Verdict
+from svc_async.sandbox.push.public_events import PUBLIC_KINDS
 from svc_async.sandbox.push.signing import Signer
 from svc_async.sandbox.state.ring import Ring
 
@@ -142,6 +143,11 @@ class Delivery:
     done: asyncio.Event = attrs.field(factory=asyncio.Event, repr=False)
 
     @property
+    def event_type(self) -> str | None:
+        """The type of the event; None if it has none."""
+        return _find_field(self.event, "event_type")
+
+    @property
     def attempted(self) -> bool:
         """Whether it was ever sent; only then it can be replayed."""
         return bool(self.attempts)
@@ -207,7 +213,7 @@ class Deliveries:
         delivery = Delivery(
             id=self.next_id(),
             webhook=webhook,
-            event_uuid=_find_event_uuid(event),
+            event_uuid=_find_field(event, "event_uuid"),
             event=event,
             body=msgspec.json.encode(event),
             created_at=self.background.clock.now(),
@@ -257,6 +263,7 @@ class Deliveries:
         signed = delivery.body + b"!" if fault.corrupt_signature else delivery.body
         headers = {
             "content-type": "application/json",
+            **({"x-sandbox-basis": "public"} if delivery.event_type in PUBLIC_KINDS else {}),
             **self.signer.sign_headers(signed, secret=fault.sign_with),
         }
         return await self.outbound.send(
@@ -272,7 +279,9 @@ def _classify(answer: TargetAnswer) -> Verdict:
     return Verdict.OK if answer.status == _OK else Verdict.NOT_200
 
 
-def _find_event_uuid(event: Mapping[str, Any]) -> str | None:
+def _find_field(event: Mapping[str, Any], name: str) -> str | None:
+    """Return a field of the envelope of the first event."""
     data = event.get("data")
     first = data[0] if isinstance(data, list) and data else data
-    return first.get("event_uuid") if isinstance(first, dict) else None
+    value = first.get(name) if isinstance(first, dict) else None
+    return value if isinstance(value, str) else None

@@ -198,7 +198,7 @@ class Exchange:
         if answer is None:
             return None
         operation = call.operation
-        self._note_rule(operation.rule, operation.basis)
+        self._note_rule(*(answer.rule or (operation.rule, operation.basis)))
         content = answer.envelope({"params": self._echo}) if operation.format is Format.ADS else answer.data
         return Reply(answer.status, *render_answer(operation.format, content), answer.headers)
 

@@ -44,6 +44,7 @@ class Answer:
         data: on the advertising API, the content of `data`; elsewhere the whole answer.
         page: for a list, its page.
         request: the content of `request`, where that is not the parameters.
+        rule: the rule that decided it, and what that rule is, where they are not those of the operation.
     """
 
     data: Any
@@ -51,6 +52,7 @@ class Answer:
     request: Any = None
     status: int = 200
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    rule: tuple[str, Basis] | None = None
 
     def envelope(self, request: Any) -> dict[str, Any]:
         """Return it in the envelope of the advertising API (GEN-03, GEN-04)."""
