@@ -162,8 +162,9 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def recipes(session: nox.Session) -> None:
-    """Run the programs of docs/how-to-use-in-a-pipeline.md, and read tables, with the real libraries."""
+    """Check and run the programs of docs/how-to-use-in-a-pipeline.md, and read tables, with the real libraries."""
     _install(session, "recipes")
+    session.run("python", "-m", "tests.typing.check_examples", "how-to-use-in-a-pipeline.md")
     session.run("pytest", "tests/recipes", *session.posargs)
 
 
