@@ -3,6 +3,7 @@
 Messages quote the names of columns only when the first line is certain to be a header.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -19,6 +20,8 @@ IGNORED = "-"
 OTHERS = "*"
 """The name in a mapping that stands for all columns that are not recognised."""
 _PROPOSED_NAMES = 10
+_IS_PANDAS_INDEX = re.compile(r"__index_level_\d+__").fullmatch
+"""The names under which pandas exports an index without a name, such as that of a frame whose rows were filtered."""
 
 
 @attrs.frozen
@@ -81,7 +84,7 @@ class ColumnMatcher:
         """
         self._check_mapping()
         keys = [self._find_key(name) for name in self.header]
-        if not (self.vocabulary.optional or self.mapping or self.continued or any(keys)):
+        if not (self.vocabulary.optional or self.mapping or self.continued or {*keys} - {None, IGNORED}):
             raise self.refuse(self._describe_unrecognised())
         if not self.vocabulary.lenient:
             self._check_unknown([index for index, key in enumerate(keys) if key is None])
@@ -109,8 +112,8 @@ class ColumnMatcher:
         }
 
     def _find_key(self, name: str) -> str | None:
-        key = self._keys.get(normalize_name(name))
-        return key or self.vocabulary.find_key(name) or self.mapping.get(OTHERS)
+        key = self._keys.get(normalize_name(name)) or self.vocabulary.find_key(name) or self.mapping.get(OTHERS)
+        return IGNORED if key is None and _IS_PANDAS_INDEX(name) else key
 
     def _check_mapping(self) -> None:
         wrong = set(self._keys.values()) - set(self.vocabulary.keys) - {IGNORED}

@@ -130,7 +130,7 @@ def _export(arrow: Arrow, table: ArrowTable) -> Any:
     try:
         return arrow.arrow.RecordBatchReader.from_stream(table)
     except no_table:
-        raise _refuse("must be a table with named columns") from None
+        raise _refuse("must be a table with named columns, each with values of one type") from None
 
 
 @attrs.frozen

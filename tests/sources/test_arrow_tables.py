@@ -12,12 +12,14 @@ import pytest
 from svc_async import InvalidArgument, Session
 from svc_async.batch.products.codec import encode_checked, read_keys, read_products
 from svc_async.sandbox import Sandbox, VirtualClock
+from svc_async.sources.parquet import ParquetSource
 from svc_async.sources.product_attributes import PRODUCTS
 from svc_async.sources.rows import from_arrow
 from svc_async.sources.source import UnparsedRow
 from svc_async.sources.table_feeds import products_from_arrow
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.tables import Columns
+from tests.support.files import read_rows
 
 
 def read(columns: Columns) -> list[tuple[Any, ...]]:
@@ -55,6 +57,19 @@ def test_lists_are_several_values() -> None:
 def test_a_frame_of_pandas_is_a_table() -> None:
     frame = pd.DataFrame({"E-Mail": ["a@example.org", None], "Phone": pd.Series([4912345678, 4987654321])})
     assert read(from_arrow(frame)) == [("a@example.org", "4912345678"), (None, "4987654321")]
+
+
+def test_a_frame_whose_rows_were_filtered_is_a_table(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"email": ["a@example.org", None, "c@example.org", "d@example.org"]})
+    filtered = frame[frame["email"].notna()]
+    rows = [("a@example.org",), ("c@example.org",), ("d@example.org",)]
+    assert read(from_arrow(filtered)) == rows
+    path = tmp_path / "customers.parquet"
+    filtered.to_parquet(path)
+    assert read_rows(ParquetSource(path)) == rows
+    assert read(from_arrow(filtered, mapping={"__index_level_0__": "svc_id"}))[1] == ("c@example.org", "2")
+    with pytest.raises(InvalidArgument, match="^table has no recognised column"):
+        from_arrow(filtered.rename(columns={"email": "zzz"}))
 
 
 class Exported:
@@ -96,6 +111,7 @@ def test_a_table_is_read_as_it_is_needed_and_exported_once_for_each_reading() ->
         (pa.table({"email": ["a"], "E-Mail": ["b"]}), "has more than one column of 'email'"),
         (pa.chunked_array([["a"]]), "must be a table with named columns"),
         (pd.Series(["a"]), "must be a table with named columns"),
+        (pd.DataFrame({"email": ["a", 3]}), "must be a table with named columns, each with values of one type"),
     ],
 )
 def test_a_table_that_cannot_be_read_is_an_error_before_anything_is_read(table: Any, rule: str) -> None:
