@@ -1,7 +1,6 @@
 """Every exception of this SDK, by whose fault it is; those of a shared state are in `svc_async.state.errors`.
 
     SvcError                      .sent: no | maybe | yes      .repeatable: whether the same call may help
-    │
     │   the caller: nothing was sent
     ├── InvalidArgument           an argument breaks a rule; also a ValueError
     ├── WrongState                the object cannot be used now: not open, already open, closed
@@ -31,8 +30,8 @@
 
 Which status raises which class, and what a failure means, is in `wire/outcome.py`.
 
-Messages never contain a secret or a value that was sent: they name parameters, codes and positions, and quote the
-service's own words, except those about refused operations, which may repeat what a row contains.
+Messages have no secret or value that was sent: they name parameters, codes and positions, and quote the service's own
+words, except those about refused operations, which may repeat what a row contains.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +42,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from svc_async.printable import clean
+from svc_async.printable import clean, join_first, shorten
 
 __all__ = [
     "AccessDenied",
@@ -90,13 +89,18 @@ class ErrorDetail:
 
     Attributes:
         code: capitals with underscores on the advertising API, a number on the main API; empty if there is none.
-        message: the service's own words.
+        message: the service's own words, at most 1,000 characters of them.
         parameter: the parameter (or attribute) that is wrong.
     """
 
     code: str | int = ""
     message: str = ""
     parameter: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for name, most in (("code", 200), ("message", 1_000), ("parameter", 200)):
+            if isinstance(text := getattr(self, name), str):
+                object.__setattr__(self, name, shorten(text, most))
 
 
 class SvcError(Exception):
@@ -208,9 +212,6 @@ class _AnsweredCall(SvcError):
         self.request_id = request_id
 
 
-_KEPT_BODY = 2**20
-
-
 class UnexpectedAnswer(_AnsweredCall):
     """The service answered with success, but the answer cannot be parsed.
 
@@ -234,7 +235,7 @@ class UnexpectedAnswer(_AnsweredCall):
         body: bytes = b"",
         repeatable: bool = False,
     ) -> None:
-        self.body = body[:_KEPT_BODY]
+        self.body = body[: 2**20]
         self.repeatable = repeatable
         message = f"{message} (HTTP {status}{_name_request(request_id)})"
         super().__init__(message, status=status, headers=headers or {}, request_id=request_id)
@@ -251,7 +252,7 @@ class StreamDropped(SvcError):
     repeatable = True
 
     def __init__(self, message: str, *, errors: Sequence[ErrorDetail] = ()) -> None:
-        super().__init__("; ".join([message, *map(_describe_reason, errors)]))
+        super().__init__(join_first([message, *map(_describe_reason, errors)]))
         self.errors = tuple(errors)
 
 
@@ -340,14 +341,13 @@ class ApiError(_AnsweredCall):
         return any(str(error.code) == str(code) for error in self.errors)
 
     def _describe(self, status: int, request_id: str | None) -> str:
-        reasons = [_describe_reason(error) for error in self.errors]
-        reasons += [
+        reasons = [_describe_reason(error) for error in self.errors] + [
             f"operation {index}: {_describe_code(error)}"
             for index, errors in sorted(self.operation_errors.items())[:3]
             for error in errors
         ]
         advice = f"; try again at {self.retry_at:%Y-%m-%dT%H:%M:%SZ}" if self.retry_at else ""
-        return f"HTTP {status}{_name_request(request_id)}: {'; '.join(reasons) or 'no reason given'}{advice}"
+        return f"HTTP {status}{_name_request(request_id)}: {join_first(reasons) or 'no reason given'}{advice}"
 
 
 def _describe_reason(error: ErrorDetail) -> str:

@@ -5,8 +5,9 @@ JSON needs neither: it is written in ASCII, where all of these characters are es
 """
 
 import unicodedata
+from collections.abc import Sequence
 
-__all__ = ["clean", "clean_cell", "clean_lines"]
+__all__ = ["clean", "clean_cell", "clean_lines", "join_first", "shorten"]
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: control, format (bidirectional and zero-width), surrogate, line and paragraph separator."""
@@ -39,6 +40,23 @@ def clean_cell(text: str) -> str:
     """
     text = clean(text)
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def shorten(text: str, most: int) -> str:
+    """Return a text that is cut after a whole word if it has more characters than this.
+
+    A part of a word is never left: it may be a part of something that is removed as a whole, such as a hash.
+    """
+    if len(text) <= most:
+        return text
+    *words, _ = text[:most].rsplit(maxsplit=1) or [""]
+    return "".join([*words, "…"])
+
+
+def join_first(texts: Sequence[str], most: int = 10) -> str:
+    """Return the first of some texts, separated by semicolons, and how many more there are."""
+    more = len(texts) - most
+    return "; ".join([*texts[:most], *([f"and {more:,} more"] if more > 0 else [])])
 
 
 def _is_unsafe(letter: str) -> bool:

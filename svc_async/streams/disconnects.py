@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
+from itertools import islice
 from typing import Any
 
 from svc_async.errors import ErrorDetail, StreamDropped, SvcError, TooManyConnections
@@ -12,12 +13,13 @@ __all__ = ["parse_disconnect"]
 # Unspecified: the form of a disconnect message (contract UNS-stream-protocol). An error in any other form is delivered
 # as an event, so that it is visible, and does not close the connection.
 _REASON_FIELDS = ("connection_issue", "disconnect_type")
-_TITLES = frozenset({"operational-disconnect", "ConnectionException"})
+_TITLES = ("operational-disconnect", "ConnectionException")
+_MOST_REASONS = 100
 
 
 def parse_disconnect(raw: Mapping[str, Any]) -> SvcError | None:
     """Return the error that a line reports about its connection, or None if the line is an event."""
-    details = [_parse_detail(error) for error in _find_errors(raw)]
+    details = [_parse_detail(error) for error in islice(_find_errors(raw), _MOST_REASONS)]
     if not details or "data" in raw:
         return None
     if any(detail.code == TooManyConnections.name for detail in details):

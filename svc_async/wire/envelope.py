@@ -32,6 +32,10 @@ T = TypeVar("T")
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions of decoding a body; the last for one that is nested too deeply."""
+_MOST_REASONS = 100
+"""Reasons of one place in an answer; others are dropped."""
+_MOST_OPERATIONS = 10_000
+"""More than a request has."""
 
 
 @attrs.frozen(kw_only=True)
@@ -182,7 +186,7 @@ def _parse_details(errors: object) -> Iterable[ErrorDetail]:
     if isinstance(errors, dict):
         errors = [errors]
     if isinstance(errors, list):
-        for error in errors:
+        for error in errors[:_MOST_REASONS]:
             if isinstance(error, dict):
                 yield parse_detail(error)
             elif isinstance(error, str):
@@ -239,11 +243,11 @@ def _parse_operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...
     if not isinstance(entries, list):
         return {}
     found: dict[int, tuple[ErrorDetail, ...]] = {}
-    for position, entry in enumerate(entries):
+    for position, entry in enumerate(entries[:_MOST_OPERATIONS]):
         index = entry.get("index", position) if isinstance(entry, dict) else position
         details = tuple(_parse_details(entry))
         if details and isinstance(index, int) and not isinstance(index, bool):
-            found[index] = found.get(index, ()) + details
+            found[index] = (found.get(index, ()) + details)[:_MOST_REASONS]
     return found
 
 

@@ -62,3 +62,16 @@ def test_the_words_of_the_service_are_kept() -> None:
 )
 def test_any_other_line_is_an_event(raw: dict[str, Any]) -> None:
     assert parse_disconnect(raw) is None
+
+
+@pytest.mark.parametrize("value", [[], {}, [[1]], {"a": {}}])
+def test_a_title_of_any_type_closes_no_stream(value: object) -> None:
+    assert parse_disconnect({"title": value}) is None
+    assert parse_disconnect({"errors": [{"title": value}, value]}) is None
+
+
+def test_the_reasons_of_a_message_are_bounded() -> None:
+    error = parse_disconnect({"errors": [{**OPERATIONAL, "detail": "word " * 10_000}] * 10_000})
+    assert isinstance(error, StreamDropped)
+    assert len(error.errors) == 100
+    assert len(str(error)) < 15_000

@@ -1,5 +1,5 @@
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -259,3 +259,49 @@ def test_a_refusal_keeps_its_headers() -> None:
     error = refuse(503, {}, {"x-request-id": "r-1", "retry-after": "7"})
     assert (error.headers["retry-after"], error.request_id) == ("7", "r-1")
     assert parse_refusal(Answer(status=503, headers={"x-request-id": "r"}, body=b""), now=NOW).request_id is None
+
+
+LONG = "word " * 1_000
+HASH = "0123456789abcdef" * 4
+WORDS = {
+    "message": {"errors": [{"code": "C", "message": LONG}]},
+    "code": {"errors": [{"code": LONG}]},
+    "parameter": {"errors": [{"code": "C", "parameter": LONG}]},
+    "parameters": {"errors": [{"code": "C", "parameters": {LONG: 1}}]},
+    "detail": {"title": "T", "detail": LONG},
+    "title": {"title": LONG},
+    "connection_issue": {"title": "T", "connection_issue": LONG},
+    "grant": {"error": LONG, "error_description": LONG},
+    "many": {"errors": [{"code": "C"}] * 1_000},
+    "operations": {"operation_errors": [[{"code": "word " * 100}]] * 20_000},
+    "one operation": {"operation_errors": [{"index": 0, "code": "C"}] * 5_000},
+}
+
+
+@pytest.mark.parametrize("place", WORDS)
+def test_a_refusal_keeps_a_bounded_number_of_the_words_of_the_service(place: str) -> None:
+    error = refuse(400, WORDS[place])
+
+    reasons = [*error.errors, *(reason for each in error.operation_errors.values() for reason in each)]
+    assert len(str(error)) < 15_000
+    assert len(reasons) <= 10_000
+    assert max(len(f"{each.code}{each.message}{each.parameter}") for each in reasons) <= 1_500
+
+
+def test_what_is_cut_off_is_said() -> None:
+    assert str(refuse(400, WORDS["many"])).endswith("C; C; and 90 more")
+    assert str(refuse(400, WORDS["message"])).endswith("word word…")
+
+
+@pytest.mark.parametrize("length", [900, 960, 999, 1_000])
+def test_no_part_of_a_hash_is_left_where_words_are_cut_off(length: int) -> None:
+    words = f"{'x ' * (length // 2)}{HASH} {LONG}"
+    assert "0123" not in refuse(400, {"errors": [{"message": words}]}).errors[0].message.replace(HASH, "")
+
+
+@pytest.mark.parametrize("date", ["Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 +2359"])
+@pytest.mark.parametrize("name", ["date", "retry-after"])
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_date_at_the_end_of_time_is_no_date(name: str, date: str, status: int) -> None:
+    headers = {"retry-after": "5", "x-rate-limit-reset": "253402300799", name: date}
+    assert refuse(status, {}, headers).retry_at == (NOW + timedelta(seconds=5) if name == "date" else None)
