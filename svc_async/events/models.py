@@ -365,5 +365,5 @@ class ReplayJobStatus(Event):
 class UnknownEvent(ActivityEvent):
     """An event of an unknown type, or one that does not fit its type: then `problem` says why.
 
-    It has all fields of the envelope that came; a body without an envelope has the type `unknown` and none of them.
+    It has all fields of the envelope that came; a body of another form has the type `unknown` and none of them.
     """

@@ -66,7 +66,8 @@ class EventParser:
         return events
 
     def _parse_object(self, value: _Object, digest: str) -> tuple[Event, ...]:
-        data: Any = value.get("data")
+        # Unspecified: that an event may come without `data` around it (UNS-event-payloads).
+        data: Any = value if _has_type(value) else value.get("data")
         if not _contains_activity(data):
             return (_parse_other(value, digest),)
         if isinstance(data, Mapping):

@@ -203,6 +203,12 @@ def test_several_events_in_one_body() -> None:
     assert [type(event) for event in events] == [PostCreated, UnknownEvent, DirectMessage]
 
 
+def test_an_event_may_come_without_data_around_it() -> None:
+    event = parse_one(json.dumps(activity("post.create")).encode())
+    assert isinstance(event, PostCreated)
+    assert (event.raw, event.post.id) == (activity("post.create"), "11")
+
+
 @pytest.mark.parametrize(
     ("other", "raw", "problem"),
     [
@@ -291,6 +297,7 @@ def test_a_post_that_matches_a_rule_keeps_its_edit_history() -> None:
         {"data": [1]},
         {"data": {}},
         {"for_user_id": "7"},
+        {"data": {"data": activity("post.create")}},
     ],
 )
 def test_every_other_object_is_an_unknown_event(value: Any) -> None:
