@@ -66,6 +66,16 @@ async def test_the_page_follows_the_job_to_its_end(upload: Running, watched: tup
     await upload.wait()
 
 
+async def test_a_reader_that_closes_the_page_is_no_error(upload: Running, watched: tuple[Running, str]) -> None:
+    watch, url = watched
+    async with aiohttp.ClientSession() as http, http.get(f"{url}events") as answer:
+        await answer.content.readuntil(b"\n\n")
+    upload.send(signal.SIGINT)  # the next change has nobody to go to
+    await upload.wait()
+    ended = await watch.wait()
+    assert (ended.code, ended.err) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("headers", "path"),
     [

@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from importlib.resources import files
 
@@ -133,7 +133,8 @@ class WatchServer:
         await response.prepare(request)
         self._readers += 1
         try:
-            await self._follow(response)
+            with suppress(ConnectionError):  # its reader has closed the page
+                await self._follow(response)
         finally:
             async with self._changed:
                 self._readers -= 1
