@@ -7,7 +7,7 @@ transaction was stored; when a connection is lost during the commit itself, nobo
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -29,10 +29,13 @@ _is_schema = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 30.0
 _LEND_SECONDS = 30.0
-"""Longer than it takes to connect: many jobs of a process may wait for its connections."""
+"""Longer than connecting may take: many jobs of a process may wait for its connections, while these get answers."""
+_RELEASE_SECONDS = 2.0
+"""For the server to end what was cancelled or has failed; then the connection is closed."""
 _POOL_SIZE = 8
 KEPT_CONNECTIONS = 2
 """Connections that are kept for statements that are executed often."""
+_BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _TRANSACTION_LIMITS = """
     SET LOCAL idle_in_transaction_session_timeout = '10s';
     SET LOCAL tcp_keepalives_idle = 5;
@@ -59,6 +62,47 @@ _REASONS = {  # by the name of an exception; the first that fits
 }
 
 
+@attrs.define(eq=False)
+class _LastAnswer:
+    """When the server last answered, which decides how long it is worth waiting for a connection.
+
+    Attributes:
+        at: the time of the event loop.
+    """
+
+    at: float = 0.0
+
+    def note(self) -> None:
+        """Note that it answers now."""
+        self.at = asyncio.get_running_loop().time()
+
+    @asynccontextmanager
+    async def limit_wait(self) -> AsyncGenerator[None]:
+        """End the block when nobody has got an answer for as long as connecting may take, or after thirty seconds.
+
+        Raises:
+            TimeoutError: the block was ended.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal timer
+            end = min(max(began, self.at) + _CONNECT_SECONDS, began + _LEND_SECONDS)
+            if end > loop.time():
+                timer = loop.call_at(end, look)
+            else:
+                limit.reschedule(end)
+
+        timer = loop.call_later(_CONNECT_SECONDS, look)
+        try:
+            async with asyncio.timeout(None) as limit:
+                yield
+        finally:
+            timer.cancel()
+
+
 @attrs.frozen(kw_only=True)
 class Database:
     """A pool of connections to the schema of a database; `open` it and close it.
@@ -72,6 +116,7 @@ class Database:
     schema: str
     _pool: "asyncpg.Pool[asyncpg.Record]" = attrs.field(alias="pool", repr=False)
     _kept: "list[Connection]" = attrs.field(factory=list, init=False, repr=False, eq=False)
+    _answers: _LastAnswer = attrs.field(factory=_LastAnswer, init=False, repr=False, eq=False)
 
     @classmethod
     async def open(cls, url: DatabaseUrl, *, schema: str = DEFAULT_SCHEMA, pool_size: int = _POOL_SIZE) -> "Database":
@@ -105,7 +150,7 @@ class Database:
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 while self._kept:
-                    await self._pool.release(self._kept.pop(), timeout=_CONNECT_SECONDS)
+                    await self._release(self._kept.pop())
                 await self._pool.close()
         except Exception:  # noqa: BLE001 - a connection that cannot be closed in order is closed at once
             self._pool.terminate()
@@ -121,18 +166,28 @@ class Database:
             connection = await self._acquire()
             try:
                 yield connection
+                self._answers.note()
             finally:
-                await self._pool.release(connection, timeout=_CONNECT_SECONDS)
+                await self._release(connection)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator["Connection"]:
+    async def transaction(self, *, is_snapshot: bool = False) -> AsyncGenerator["Connection"]:
         """Commit what the block does, or nothing of it.
+
+        Args:
+            is_snapshot: whether the block writes nothing, and sees what had been committed before it began.
 
         Raises:
             StateUnavailable: the database cannot be reached.
         """
-        async with self.connect() as connection, connection.transaction():
-            yield connection
+        async with self.connect() as connection:
+            try:
+                await connection.execute(_BEGIN_SNAPSHOT if is_snapshot else "BEGIN")
+                yield connection
+                await connection.execute("COMMIT")
+            except BaseException:
+                await _roll_back(connection)
+                raise
 
     async def fetch(self, statement: str, *arguments: object) -> "Sequence[asyncpg.Record]":
         """Return the rows of a statement.
@@ -165,12 +220,13 @@ class Database:
             try:
                 row = await connection.fetchrow(statement, *arguments)
             except BaseException:
-                await self._pool.release(connection, timeout=_CONNECT_SECONDS)
+                await self._release(connection)
                 raise
+            self._answers.note()
             if len(self._kept) < KEPT_CONNECTIONS:
                 self._kept.append(connection)
             else:
-                await self._pool.release(connection, timeout=_CONNECT_SECONDS)
+                await self._release(connection)
             return row
 
     async def execute(self, statement: str, *arguments: object) -> str:
@@ -183,15 +239,23 @@ class Database:
             return await connection.execute(statement, *arguments)
 
     async def _acquire(self) -> "Connection":
-        async with asyncio.timeout(_LEND_SECONDS):  # the pool's own timeout would start a task each time
+        async with self._answers.limit_wait():  # the pool's own timeout would start a task each time
             return await self._pool.acquire()
+
+    async def _release(self, connection: "Connection") -> None:
+        """Return a connection to the pool, which closes it if it cannot be used any more.
+
+        Whether that works changes nothing of what has happened before: a result, an error or a cancellation.
+        """
+        with suppress(Exception):
+            await self._pool.release(connection, timeout=_RELEASE_SECONDS)
 
     async def _take_kept(self) -> "Connection":
         while self._kept:
             connection = self._kept.pop()
             if _is_open(connection):
                 return connection
-            await self._pool.release(connection, timeout=_CONNECT_SECONDS)
+            await self._release(connection)
         return await self._acquire()
 
 
@@ -201,6 +265,18 @@ async def limit_transaction(connection: "Connection") -> None:
     What it has locked and written keeps others from taking up the same job, or from going on with it.
     """
     await connection.execute(_TRANSACTION_LIMITS)
+
+
+async def _roll_back(connection: "Connection") -> None:
+    """End a transaction without its effects, by closing the connection if the server does not do it soon."""
+    try:
+        async with asyncio.timeout(_RELEASE_SECONDS):
+            await connection.execute("ROLLBACK")
+    except BaseException as error:
+        with suppress(Exception):  # it is closed already
+            connection.terminate()
+        if not isinstance(error, Exception):
+            raise
 
 
 def _is_open(connection: "Connection") -> bool:

@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 _SIGN_OF_LIFE = 15.0
 """Seconds after which a run commits, if it has nothing to record, so that others see that it is there."""
+_LONGEST_REPEATING = 20.0
+"""Seconds after which nothing is repeated any more."""
 _MAX_RECORD = 67_108_864
 """Bytes of some rows in one record."""
 _MAX_ROWS = 1_073_741_824
@@ -77,9 +79,14 @@ class JournalRun:
         Raises:
             StateUnavailable: the database cannot be reached for some seconds.
         """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _LONGEST_REPEATING
         for pause in self.pauses:
-            with suppress(StateUnavailable):
+            try:
                 return await transact()
+            except StateUnavailable:
+                if loop.time() > end:  # a network that swallows everything: each time, that takes long to notice
+                    raise
             await asyncio.sleep(pause)
         return await transact()
 

@@ -108,10 +108,7 @@ class StateJournal:
             StateUnavailable: the database cannot be reached.
             UnusableState: it is damaged.
         """
-        async with (
-            self.database.connect() as connection,
-            connection.transaction(isolation="repeatable_read", readonly=True),
-        ):
+        async with self.database.transaction(is_snapshot=True) as connection:
             row = await connection.fetchrow(_FIND, self.name)
             if row is None:
                 return None

@@ -153,6 +153,8 @@ class Journal:
 
         opening = asyncio.ensure_future(location.open(begin))
         cancelled = await outlast(opening)
+        if cancelled is not None and opening.exception() is not None:
+            raise cancelled
         journal: Journal
         journal, journal.store = opening.result()
         if journal.killed:

@@ -1,0 +1,105 @@
+"""A network that swallows everything: nobody waits for long, and a cancellation arrives."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from svc_async.batch.journal.journal import Job, Journal
+from svc_async.sandbox import VirtualClock
+from svc_async.state import SharedState
+from svc_async.state.database import Database
+from svc_async.state.database_url import DatabaseUrl
+from svc_async.state.errors import StateUnavailable
+from svc_async.state.events import SharedEvents
+from tests.support.postgres_proxy import PostgresProxy, run_postgres_proxy
+
+SOON = 0.2
+JOB = Job(about={"host": "h"}, lanes=1)
+
+
+@pytest.fixture
+async def proxy(postgres_url: str) -> AsyncIterator[PostgresProxy]:
+    async with run_postgres_proxy(postgres_url) as running:
+        yield running
+
+
+@pytest.fixture
+async def state(proxy: PostgresProxy, schema: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SharedState]:
+    """A state whose connections wait for a part of a second where they wait for seconds."""
+    async with SharedState.open(proxy.url, schema=schema) as opened:
+        for name in ("_CONNECT_SECONDS", "_RELEASE_SECONDS"):
+            monkeypatch.setattr(f"svc_async.state.database.{name}", SOON)
+        yield opened
+        proxy.heal()
+
+
+async def read(state: SharedState) -> None:
+    await state.database.fetch("SELECT 1")
+
+
+async def read_often(state: SharedState) -> None:
+    await state.database.fetch_row_often("SELECT 1")
+
+
+async def transact(state: SharedState) -> None:
+    async with state.database.transaction() as connection:
+        await connection.execute("SELECT 1")
+
+
+async def take_up(state: SharedState) -> None:
+    await Journal.open(state.journal("job"), JOB, clock=VirtualClock())
+
+
+@pytest.mark.parametrize("work", [read, read_often, transact])
+async def test_what_is_cancelled_without_an_answer_ends_as_cancelled(
+    proxy: PostgresProxy, state: SharedState, work: Callable[[SharedState], Awaitable[None]]
+) -> None:
+    await work(state)
+    proxy.swallow()
+    task = asyncio.ensure_future(work(state))
+    await proxy.swallowed.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    proxy.heal()
+    await work(state)
+
+
+async def test_a_journal_that_is_being_taken_up_is_given_up_if_it_is_cancelled(
+    proxy: PostgresProxy, state: SharedState
+) -> None:
+    await read(state)
+    proxy.swallow()
+    task = asyncio.ensure_future(take_up(state))
+    await proxy.swallowed.wait()
+    task.cancel()
+    proxy.cut()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_receiver_that_renews_its_lease_can_be_left(proxy: PostgresProxy, state: SharedState) -> None:
+    clock = VirtualClock()
+    async with SharedEvents(state, clock=clock):
+        proxy.swallow()
+        while not proxy.swallowed.is_set():
+            await clock.advance(seconds=15)
+
+
+@pytest.mark.usefixtures("state")
+async def test_who_waits_for_a_connection_while_none_answers_waits_as_long_as_connecting_may_take(
+    proxy: PostgresProxy, schema: str
+) -> None:
+    database = await Database.open(DatabaseUrl.parse(proxy.url), schema=schema, pool_size=1)
+    await database.fetch("SELECT 1")
+    proxy.swallow()
+    silent = asyncio.ensure_future(database.fetch("SELECT 1"))
+    await proxy.swallowed.wait()
+    with pytest.raises(StateUnavailable, match="timed out"):
+        await database.fetch("SELECT 1")
+    assert not silent.done()
+    silent.cancel()
+    await asyncio.wait([silent])
+    await database.close()
