@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import msgspec
 
-from svc_async.batch.report import Failure, Report
+from svc_async.batch.report import Report
 from svc_async.cluster.plan import SourcePlan
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import SvcError
@@ -114,7 +115,13 @@ def write_report(report: Report) -> Mapping[str, Any]:
 
 
 def read_report(plain: Mapping[str, Any]) -> Report:
-    """Return the report that `write_report` has written."""
-    fields: dict[str, Any] = dict(plain)
-    fields["failures"] = tuple(Failure(**each) for each in plain["failures"])
-    return Report(**fields)
+    """Return the report that `write_report` has written.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        report = msgspec.convert(plain, Report)
+    except msgspec.ValidationError:
+        raise ValueError("no report") from None
+    return attrs.evolve(report, failures=tuple(report.failures))

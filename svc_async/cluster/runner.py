@@ -35,7 +35,7 @@ from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import BatchError, InvalidArgument, SvcError
 from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from svc_async.state.errors import UnusableState
-from svc_async.state.jobs import JobRun, JobStore
+from svc_async.state.jobs import JobRun, JobStore, make_damage_error
 from svc_async.state.journals import StateJournal
 
 __all__ = ["run_call", "run_jobs"]
@@ -195,8 +195,7 @@ class _ClusterRun:
         parts = _divide(specs, plans, shards, workers)
         taken = await self._take_up(parts)
         parts = _number(parts, taken.shards)
-        for number, report in taken.reports.items():
-            self.watch.finish(ShardOutcome(number=number, report=read_report(report)))
+        self._take_reports(taken.reports)
         await self._work(parts, taken.number)
         self._raise_errors(parts)
         return [self.watch.sum_reports(part.numbers) for part in parts]
@@ -207,8 +206,11 @@ class _ClusterRun:
 
     async def _take_up(self, parts: Sequence[JobPart]) -> JobRun:
         stored = await self._store.find_plan(self.journal.name)
-        if stored is not None and len(stored["parts"]) == len(parts):
-            for part, plain in zip(parts, stored["parts"], strict=True):
+        plans = [] if stored is None else stored.get("parts")
+        if not isinstance(plans, list):
+            raise make_damage_error(self.journal.name)
+        if len(plans) == len(parts):
+            for part, plain in zip(parts, plans, strict=True):
                 part.plan.check_same_source(SourcePlan.from_plain(plain))
         abouts = [part.about for part in parts]
         return await self._store.take_up(
@@ -217,6 +219,13 @@ class _ClusterRun:
             plan={"parts": [part.plan.to_plain() for part in parts]},
             shards=[part.shards for part in parts],
         )
+
+    def _take_reports(self, reports: Mapping[int, Mapping[str, Any]]) -> None:
+        for number, report in reports.items():
+            try:
+                self.watch.finish(ShardOutcome(number=number, report=read_report(report)))
+            except ValueError:
+                raise make_damage_error(self.journal.name) from None
 
     async def _work(self, parts: Sequence[JobPart], run: int) -> None:
         topic = f"svc-async {self.journal.name} {run}"

@@ -42,6 +42,7 @@ _TRANSACTION_LIMITS = """
     SET LOCAL tcp_keepalives_interval = 2;
     SET LOCAL tcp_keepalives_count = 3
 """
+_ADVICE = "its log says why; if its tables were changed or are damaged, restore them from a backup"
 _REASONS = {  # by the name of an exception; the first that fits
     "SSLCertVerificationError": "certificate verification failed",
     "gaierror": "the host name is not known",
@@ -59,6 +60,9 @@ _REASONS = {  # by the name of an exception; the first that fits
     "TooManyConnectionsError": "too many connections",
     "CannotConnectNowError": "the server is starting or stopping",
     "InterfaceError": "the connection cannot be used",
+    "ReadOnlySQLTransactionError": "the server takes no writes",
+    "LockNotAvailableError": "what it needs is locked",
+    "TransactionRollbackError": "other transactions were in the way",
 }
 
 
@@ -306,11 +310,11 @@ def _import_asyncpg() -> Any:
 
 @contextmanager
 def _report_unavailable(name: str) -> Generator[None]:
-    """Report that a database cannot be reached, or may not be used, without the password of its URL.
+    """Report that a database cannot be reached or used, without the password of its URL and the values of rows.
 
     Raises:
-        StateUnavailable: a connection cannot be opened, or was lost.
-        UnusableState: the role lacks a right.
+        StateUnavailable: a connection cannot be opened, or was lost; or the server cannot do it now.
+        UnusableState: the role lacks a right, or the tables are others than those of this SDK.
     """
     asyncpg = _import_asyncpg()
     lost = (
@@ -323,6 +327,9 @@ def _report_unavailable(name: str) -> Generator[None]:
         asyncpg.exceptions.InsufficientResourcesError,
         asyncpg.exceptions.InvalidAuthorizationSpecificationError,
         asyncpg.exceptions.InvalidCatalogNameError,
+        asyncpg.exceptions.ReadOnlySQLTransactionError,
+        asyncpg.exceptions.LockNotAvailableError,
+        asyncpg.exceptions.TransactionRollbackError,
     )
     try:
         yield
@@ -331,6 +338,11 @@ def _report_unavailable(name: str) -> Generator[None]:
     except asyncpg.InsufficientPrivilegeError:
         problem = "may not be used so by this role: grant it the rights, or migrate as another one"
         raise UnusableState(name, f"{problem} (docs/how-to-share-state.md)") from None
+    except asyncpg.PostgresError as error:
+        error.detail = error.context = None  # they quote rows
+        raise UnusableState(name, f"cannot be used: the server reports SQLSTATE {error.sqlstate}; {_ADVICE}") from None
+    except OverflowError:  # a time that Python does not have
+        raise UnusableState(name, f"holds a value that cannot be read; {_ADVICE}") from None
 
 
 def _explain(error: BaseException) -> str:

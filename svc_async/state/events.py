@@ -17,7 +17,7 @@ from uuid import UUID
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.state.database import Database
-from svc_async.state.errors import StateUnavailable
+from svc_async.state.errors import StateUnavailable, UnusableState
 from svc_async.state.event_lease import EventLease
 from svc_async.webhooks.keyed_lock import KeyedLock
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
@@ -227,6 +227,7 @@ class SharedEvents:
 
         Raises:
             StateUnavailable: the database cannot be reached.
+            UnusableState: one of them is damaged.
         """
         lease = self._require_open()
         if not lease.is_trusted:
@@ -247,15 +248,18 @@ class SharedEvents:
             found = await connection.fetch("SELECT id, body FROM event_bodies WHERE id = ANY ($1)", ids)
         self._loads_again = False
         bodies = {row["id"]: bytes(row["body"]) for row in found}
-        return [
-            StoredEvent(
-                key=_decode(row["key"]),
-                body=bodies[row["body_id"]],
-                key_id=row["key_id"],
-                received_at=row["received_at"],
-            )
-            for row in rows
-        ]
+        try:
+            return [
+                StoredEvent(
+                    key=_decode(row["key"]),
+                    body=bodies[row["body_id"]],
+                    key_id=row["key_id"],
+                    received_at=row["received_at"],
+                )
+                for row in rows
+            ]
+        except (UnicodeError, LookupError):
+            raise UnusableState(self._database.name, "holds an event that is damaged; restore a backup") from None
 
     async def _claim(self, key: str) -> Claim:
         lease = self._require_open()

@@ -18,7 +18,7 @@ from svc_async.state.errors import UnusableState
 if TYPE_CHECKING:
     from svc_async.state.database import Connection
 
-__all__ = ["JobRun", "JobStore", "prune_jobs"]
+__all__ = ["JobRun", "JobStore", "make_damage_error", "prune_jobs"]
 
 _MOST_SHARDS = 100_000
 """Results that are read at once."""
@@ -56,9 +56,10 @@ class JobStore:
 
         Raises:
             StateUnavailable: the database cannot be reached.
+            UnusableState: it is damaged.
         """
         row = await self.database.fetch_row("SELECT plan FROM cluster_jobs WHERE name = $1", name)
-        return None if row is None else json.loads(row["plan"])
+        return None if row is None else _load_object(name, row["plan"])
 
     async def take_up(
         self, name: str, *, about: Mapping[str, Any], plan: Mapping[str, Any], shards: Sequence[int]
@@ -73,7 +74,7 @@ class JobStore:
 
         Raises:
             StateUnavailable: the database cannot be reached.
-            UnusableState: the name belongs to another job.
+            UnusableState: the name belongs to another job, or what is stored under it is damaged.
         """
         async with self.database.transaction() as connection:
             row = await connection.fetchrow(
@@ -87,15 +88,15 @@ class JobStore:
             )
             if row is None:
                 raise UnusableState(clean(name), "was deleted meanwhile; run the job again")
-            _check_same(name, json.loads(row["about"]), json.loads(json.dumps(about)))
+            _check_same(name, _load_object(name, row["about"]), json.loads(json.dumps(about)))
             found = await connection.fetch(
                 "SELECT shard, report FROM cluster_results WHERE job = $1 LIMIT $2", name, _MOST_SHARDS
             )
         return JobRun(
             number=row["run"],
-            plan=json.loads(row["plan"]),
+            plan=_load_object(name, row["plan"]),
             shards=row["shards"],
-            reports={each["shard"]: json.loads(each["report"]) for each in found},
+            reports={each["shard"]: _load_object(name, each["report"]) for each in found},
         )
 
     async def is_current(self, name: str, run: int) -> bool:
@@ -140,6 +141,18 @@ async def prune_jobs(connection: "Connection", before: datetime) -> int:
         before,
     )
     return int(status.split()[-1])
+
+
+def make_damage_error(name: str) -> UnusableState:
+    """Return the error that says that what is stored under the name of a job is damaged."""
+    return UnusableState(clean(name), "is damaged; begin a job of another name, after the quarantine")
+
+
+def _load_object(name: str, text: str) -> Mapping[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise make_damage_error(name)
+    return found
 
 
 def _check_same(name: str, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:

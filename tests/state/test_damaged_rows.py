@@ -1,0 +1,121 @@
+"""Rows that are damaged, tables of somebody else, and servers that refuse: one clear error, which shows no row."""
+
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from svc_async.batch.sync.location import open_sync_state
+from svc_async.clock import SystemClock
+from svc_async.cluster.job import read_report
+from svc_async.state import SharedState
+from svc_async.state.errors import StateUnavailable, UnusableState
+from svc_async.state.events import SharedEvents
+from svc_async.state.jobs import JobStore
+from svc_async.webhooks.stores.inbox import StoredEvent
+from tests.support.fake_service import FakeService
+from tests.support.journaled_uploads import make_repeated_rows, upload
+from tests.support.sync_states import key_of, sync
+
+Use = Callable[[SharedState], Awaitable[Any]]
+
+
+@pytest.fixture
+async def shared(postgres_url: str, schema: str) -> AsyncIterator[SharedState]:
+    async with SharedState.open(postgres_url, schema=schema) as state:
+        yield state
+
+
+async def use_journal(state: SharedState) -> None:
+    await state.journal("job").find()
+    await upload(FakeService(), make_repeated_rows(8), state.journal("job"))
+
+
+async def use_sync(state: SharedState) -> None:
+    async with open_sync_state(state, "list") as opened:
+        await sync(opened, {1: 10, 2: 20})
+
+
+async def use_events(state: SharedState) -> None:
+    async with SharedEvents(state) as events:
+        await events.load()
+        await events.store([StoredEvent(key="a", body=b"{}", key_id="k", received_at=SystemClock().now())])
+
+
+async def use_job(state: SharedState) -> None:
+    await JobStore(state.database).find_plan("job")
+    await JobStore(state.database).take_up("job", about={"list": "a"}, plan={"parts": []}, shards=[1])
+
+
+async def check(state: SharedState) -> None:
+    await state.check()
+    await state.prune(older_than=timedelta(days=3_650))
+
+
+USES: dict[str, Use] = {"journal": use_journal, "sync": use_sync, "events": use_events, "job": use_job, "check": check}
+DAMAGES = [
+    ("journal", "UPDATE journals SET active_at = 'infinity'"),
+    ("journal", "UPDATE journals SET confirmed_at = '-infinity'"),
+    ("journal", "UPDATE journals SET epoch = 9223372036854775807"),
+    ("journal", "ALTER TABLE journal_records RENAME body TO blob"),
+    ("check", "UPDATE journals SET active_at = 'infinity'"),
+    ("check", "DROP TABLE limit_holders CASCADE"),
+    ("sync", "UPDATE sync_lists SET epoch = 9223372036854775807"),
+    ("sync", "DROP TABLE sync_plan"),
+    ("events", "UPDATE event_inbox SET key = '\\xff'"),
+    ("events", "UPDATE event_inbox SET received_at = '294000-01-01'"),
+    ("events", "DROP FUNCTION take_events"),
+    ("job", "UPDATE cluster_jobs SET about = 'null'"),
+    ("job", "UPDATE cluster_jobs SET plan = '[]'"),
+    ("job", "UPDATE cluster_jobs SET run = 2147483647"),
+    ("job", "INSERT INTO cluster_results VALUES ('job', 0, '1')"),
+]
+
+
+@pytest.mark.parametrize(("name", "statement"), DAMAGES)
+async def test_damage_is_one_error_that_says_what_to_do(shared: SharedState, name: str, statement: str) -> None:
+    for use in USES.values():
+        await use(shared)
+    await shared.database.execute(statement)
+
+    with pytest.raises(UnusableState, match=r"backup|begin a job of another name"):
+        await USES[name](shared)
+
+
+@pytest.mark.parametrize("plain", [None, [], {"read": "1"}, {"failures": None}, {"failures": [{"position": 1}]}])
+def test_what_is_no_report_is_refused(plain: Any) -> None:
+    with pytest.raises(ValueError, match="no report"):
+        read_report(plain)
+
+
+async def test_an_error_of_the_server_shows_no_row(shared: SharedState) -> None:
+    await shared.database.execute("ALTER TABLE sync_page ADD CHECK (octet_length(ids) < 5)")
+    with pytest.raises(UnusableState, match="the server reports SQLSTATE 23514; its log says why") as caught:
+        await use_sync(shared)
+
+    context = caught.value.__context__
+    shown = "".join(traceback.format_exception(caught.value)) + f"{context} {context!r}"
+    assert key_of(1).hex() not in shown
+    assert "Failing row" not in shown
+
+
+@pytest.mark.parametrize("name", ["journal", "sync", "events", "job"])
+async def test_a_server_that_takes_no_writes_is_unavailable(
+    shared: SharedState, postgres_url: str, schema: str, name: str
+) -> None:
+    await USES[name](shared)
+    url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}default_transaction_read_only=on"
+    with pytest.raises(StateUnavailable, match="the server takes no writes"):
+        async with SharedState.open(url, schema=schema, migrate=False) as state:
+            await USES[name](state)
+
+
+async def test_what_is_locked_for_too_long_is_unavailable(shared: SharedState, postgres_url: str, schema: str) -> None:
+    url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}lock_timeout=1"
+    async with SharedState.open(url, schema=schema) as state, shared.database.transaction() as connection:
+        await connection.execute("LOCK TABLE journals, sync_lists, cluster_jobs, event_receivers")
+        for name in ("journal", "sync", "events", "job"):
+            with pytest.raises(StateUnavailable, match="what it needs is locked"):
+                await USES[name](state)
