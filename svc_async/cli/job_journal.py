@@ -30,6 +30,7 @@ from svc_async.state.journals import JournalSummary, list_journals
 from svc_async.users.tables import Rows
 
 __all__ = [
+    "UNKNOWN_JOB",
     "JobJournal",
     "JobNote",
     "SpooledSource",
@@ -42,6 +43,9 @@ __all__ = [
 
 T = TypeVar("T")
 
+UNKNOWN_JOB = (
+    "is not the name of a job in this shared state; `svc-async job list` lists them, and the shards of jobs on clusters"
+)
 _SETTINGS = ("fingerprint", "profile", "failures_file", "report", "host", "version")
 _ID_NAMES = {"audience": "audience", "do_not_reach_list": "list", "catalog": "catalog"}
 
@@ -112,6 +116,11 @@ class JobNote:
             raise UnusableFile("journal", record.name, "describes a sync, which keeps no journal")
         settings: dict[str, Any] = {name: record.note.get(name) for name in _SETTINGS}
         return cls(spec=spec, **settings)
+
+    @property
+    def cluster_job(self) -> str | None:
+        """The name of the job on a cluster of which this is a shard; None if it is none."""
+        return self.fingerprint.rpartition("/")[0] or None
 
     def to_plain(self) -> Mapping[str, Any]:
         """Return plain values, ready for JSON."""

@@ -50,6 +50,9 @@ def describe_next(record: JournalRecord) -> str:
         return "Nothing is left to do. A new job needs a new journal."
     if not record.note:
         return _BEGUN_BY_PROGRAM
+    job = JobNote.read(record).cluster_job
+    if job is not None:
+        return f"It is a shard of the job {job} on a cluster: run that job again to resume it."
     if record.owner is not None:
         return f"Resume it with: {describe_resuming(record.name)}"
     return f"Resume it with: svc-async job resume {record.name}"
@@ -76,16 +79,16 @@ def list_reasons(record: JournalRecord) -> Mapping[str, int]:
 
 
 def describe_target(spec: JobSpec, host: str | None) -> Mapping[str, str]:
-    """Return the ids of a list and its host, by what a page calls them."""
+    """Return the ids of a list, its host and the source, by what a page calls them."""
     facts = {name.capitalize(): value for name, value in describe_ids(spec.target).items() if value is not None}
-    return {**facts, **({"Host": host} if host else {})}
+    return {**facts, **({"Host": host} if host else {}), "File": _name_file(spec)}
 
 
 def describe_journal_page(record: JournalRecord) -> JobRecord:
     """Return what the page of a job says."""
     note = JobNote.read(record) if record.note else None
     state = describe_state(record)
-    facts = {} if note is None else {**describe_target(note.spec, note.host), "File": _name_file(note.spec)}
+    facts = {} if note is None else describe_target(note.spec, note.host)
     return JobRecord(
         title=describe_title(record) if note is None else f"{note.spec.title}: {Path(note.spec.source.path).name}",
         report=record.report,
@@ -105,5 +108,5 @@ def describe_journal_page(record: JournalRecord) -> JobRecord:
     )
 
 
-def _name_file(spec: UploadSpec) -> str:
+def _name_file(spec: JobSpec) -> str:
     return "standard input" if spec.source.path == STANDARD_INPUT else spec.source.path

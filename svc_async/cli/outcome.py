@@ -55,7 +55,7 @@ class JobOutcome:
 
     Attributes:
         title: what the job did.
-        facts: the list and its host, by what a page calls them.
+        facts: the list, its host and the source, by what a page calls them.
         begun_at: when this run began.
         file: the source as it was typed.
         name: what messages call the source.

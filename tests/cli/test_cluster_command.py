@@ -1,5 +1,6 @@
 """`--cluster`: the commands that send a file hand it to a cluster."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -28,6 +29,7 @@ async def test_a_file_is_uploaded_by_processes_on_this_machine(
         "1",
         "--state-url",
         database,
+        *("--job", "nightly", "--report", "report.json"),
         "--json",
         program=("-m", "svc_async"),
     )
@@ -38,6 +40,18 @@ async def test_a_file_is_uploaded_by_processes_on_this_machine(
     assert report["failures"][0]["line"] == 3
     assert Path(report["failures"][0]["file"]).name == "people.csv"
     assert len(sandbox.audience(sandbox.audience_id).users) == 2
+    written = json.loads((tmp_path / "report.json").read_text())["result"]
+    assert written["timeline"][0]["seconds"] == 0
+    # Before its first progress the job starts a scheduler and a worker; after the last it stops them.
+    assert 0.1 < written["timeline"][1]["seconds"] <= written["timeline"][-1]["seconds"] <= written["seconds"]
+
+    shard = ("--job", "nightly/0000", "--state-url", database)
+    refused = await command("job", "resume", *shard)
+    assert (refused.code, refused.err) == (
+        2,
+        "svc-async: --job names a shard of nightly: run that job again to resume it\n",
+    )
+    assert (await command("job", "status", *shard, "--json")).result["state"] == "finished"
 
 
 async def test_a_dry_run_of_a_sync_has_a_cluster_read_the_file(

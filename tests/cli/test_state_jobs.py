@@ -66,7 +66,10 @@ def test_a_job_that_does_not_exist_is_refused(call: Call, database: str) -> None
     ended = call("job", "resume", "--job", "none", "--state-url", database)
 
     assert (ended.code, ended.out) == (2, "")
-    assert "--job is not the name of a job in this shared state; `svc-async job list` lists them" in ended.err
+    assert (
+        "--job is not the name of a job in this shared state; `svc-async job list` lists them, and the shards"
+        in ended.err
+    )
 
 
 def test_a_journal_is_kept_in_one_place(call: Call, sandbox: Sandbox, database: str, tmp_path: Path) -> None:

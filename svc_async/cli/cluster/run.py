@@ -27,7 +27,7 @@ from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.progress import Display, open_display
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
-from svc_async.clock import SystemClock
+from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError, InvalidArgument
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.run import check_access
@@ -78,10 +78,15 @@ def _check(spec: JobSpec, options: RunOptions, journal: JournalOptions, cluster:
 
 @attrs.define
 class _JobObserver:
-    """Keeps what a report needs, also of a job that is cut off."""
+    """Keeps what a report needs, also of a job that is cut off.
+
+    The time of a report begins when the command does: it starts a cluster first.
+    """
 
     display: Display
     failures: FailureList
+    clock: Clock
+    began: float
     timeline: Timeline = attrs.field(factory=Timeline)
 
     @property
@@ -89,7 +94,7 @@ class _JobObserver:
         return Observers(progress=self._on_progress, on_failure=self._on_failure)
 
     def _on_progress(self, progress: Progress) -> None:
-        self.timeline.add(progress)
+        self.timeline.add(attrs.evolve(progress, seconds=self.clock.monotonic() - self.began))
         self.display.show(progress)
 
     def _on_failure(self, failure: Failure) -> None:
@@ -117,7 +122,7 @@ class _ClusterJob:
             FailureList(self._failures_path, source) as failures,
             open_display(source, console=stderr(), clock=clock, limit=limit, quiet=self.options.as_json) as display,
         ):
-            watch = _JobObserver(display, failures)
+            watch = _JobObserver(display, failures, clock, began)
             try:
                 report = await run_until_stopped(self._work(watch))
                 if report is not None:
