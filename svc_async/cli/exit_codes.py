@@ -77,6 +77,7 @@ _WAYS_WITHOUT_IDS: Mapping[str, str] = MappingProxyType(
 _OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "account_id": "--account",
+        "cluster": "--cluster",
         "custom_audience_id": "--audience",
         "do_not_reach_list_id": "--list",
         "product_catalog_id": "--catalog",

@@ -1,9 +1,12 @@
 """Opens clients of Dask clusters, and checks what a job needs of them."""
 
+import asyncio
+import logging
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as read_version
 from types import MappingProxyType
 from typing import Any
@@ -28,8 +31,11 @@ __all__ = [
     "check_workers",
     "describe_error",
     "open_client",
+    "release",
     "start_local",
 ]
+
+_log = logging.getLogger("svc_async")
 
 _DISTRIBUTION = "svc-async"
 _ASYNCHRONOUS = "must be an asynchronous client: Client(address, asynchronous=True), used inside `async with`"
@@ -148,22 +154,57 @@ def check_call(
 
 
 async def check_workers(client: Any) -> int:
-    """Check that all workers have the version of this process; return how many there are.
+    """Check that the workers that answer have the version of this process; return how many workers there are.
+
+    One that stands still keeps nobody waiting: what it is given is done elsewhere once the scheduler notices.
 
     Raises:
         InvalidArgument: one has another version, or does not have the package.
+        ClusterFailed: the scheduler does not answer.
     """
-    found = await client.run(read_version, _DISTRIBUTION, on_error="return")
-    for version in found.values():
-        if isinstance(version, BaseException):
-            raise InvalidArgument("cluster", 'needs workers with pip install "svc-async[cluster]": one has none')
-        if version != __version__:
-            raise InvalidArgument("cluster", describe_versions(__version__, version))
-    return len(found)
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            workers = await client.nthreads()
+    except (OSError, TimeoutError) as error:
+        raise ClusterFailed(f"the scheduler of the cluster does not answer ({type(error).__name__})") from None
+    if not workers:
+        _log.warning("the cluster has no workers; the job waits for them")
+    calls = [
+        asyncio.ensure_future(client.run(read_version, _DISTRIBUTION, workers=[each], on_error="return"))
+        for each in workers
+    ]
+    try:
+        for call in asyncio.as_completed(calls, timeout=_CONNECT_SECONDS):
+            for version in (await call).values():
+                _check_version(version)
+    except TimeoutError:
+        pass
+    finally:
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+    return len(workers)
+
+
+def _check_version(version: object) -> None:
+    """Check the version of a worker, or the error that it was asked with; one that cannot be reached has none."""
+    if isinstance(version, PackageNotFoundError):
+        raise InvalidArgument("cluster", 'needs workers with pip install "svc-async[cluster]": one has none')
+    if isinstance(version, str) and version != __version__:
+        raise InvalidArgument("cluster", describe_versions(__version__, version))
+
+
+async def release(client: Any, futures: Sequence[Any]) -> None:
+    """Have a cluster forget tasks and their results, unless its scheduler is gone or stands still."""
+    with suppress(Exception):
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await client.cancel(futures)
 
 
 def describe_error(error: BaseException) -> SvcError:
     """Return the error of a task as one of this package."""
     if isinstance(error, SvcError):
         return error
+    if isinstance(error, ModuleNotFoundError):
+        return ClusterFailed(f'a worker lacks the package {error.name}: pip install "svc-async[cluster]" there')
     return ClusterFailed(f"a task of the cluster failed ({type(error).__name__}); the log of the worker says why")

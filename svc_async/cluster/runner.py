@@ -24,7 +24,7 @@ from svc_async._version import __version__
 from svc_async.batch.cluster.calls import ClusterCall, ClusterClient
 from svc_async.batch.report import JobPhase, Progress, Report
 from svc_async.batch.settings import Observers
-from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error
+from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error, release
 from svc_async.cluster.encode import EncodeSettings
 from svc_async.cluster.exchange import choose_shards, encode_each, exchange
 from svc_async.cluster.job import JobPart, ShardOutcome, ShardTask, WorkerSettings, read_report
@@ -244,14 +244,13 @@ class _ClusterRun:
             raise
         finally:
             self.client.unsubscribe_topic(topic)
-            with suppress(Exception):  # the scheduler may be gone
-                await self.client.cancel(futures)
+            await release(self.client, futures)
 
     async def _stop(self, run: int, futures: Sequence[Any]) -> None:
         """Have the shards stop, and wait until they have ended in good order, so that nothing is in doubt."""
         with suppress(SvcError, TimeoutError):
-            await self._store.stop(self.journal.name, run)
             async with asyncio.timeout(_FAREWELL):
+                await self._store.stop(self.journal.name, run)
                 await wait(futures)
 
     def _build_tasks(self, part: JobPart, run: int, topic: str) -> Sequence[Any]:
@@ -328,7 +327,8 @@ def _divide(
 def _number(parts: Sequence[JobPart], counts: Sequence[int]) -> Sequence[JobPart]:
     """Return the parts with these numbers of shards, which are numbered over the whole job."""
     if len(parts) != len(counts):
-        raise UnusableState("the job", "has other parts than when it was begun; a new job needs a new name")
+        problem = "has other parts than when it was begun; a new job needs a new name"
+        raise UnusableState("of this name", problem, parameter="job")
     firsts = [sum(counts[:index]) for index in range(len(counts))]
     return [
         attrs.evolve(part, first=first, shards=count) for part, first, count in zip(parts, firsts, counts, strict=True)

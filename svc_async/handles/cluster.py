@@ -11,8 +11,9 @@ from svc_async.batch.cluster.calls import ClusterCall, ClusterSource
 from svc_async.batch.report import Report
 from svc_async.batch.sync.snapshot import Snapshot
 from svc_async.engine.origin import SessionOrigin
+from svc_async.errors import InvalidArgument
 
-__all__ = ["SessionClusterRunner"]
+__all__ = ["SessionClusterRunner", "import_cluster"]
 
 
 @attrs.frozen
@@ -27,16 +28,26 @@ class SessionClusterRunner:
 
     async def run(self, call: ClusterCall) -> Report:
         """Run a job and return its report; exceptions as in `upload`."""
-        report: Report = await _import("runner").run_call(call, origin=self.origin)
+        report: Report = await import_cluster("runner").run_call(call, origin=self.origin)
         return report
 
     @asynccontextmanager
     async def open_snapshot(self, source: ClusterSource) -> AsyncGenerator[Snapshot]:
         """Have the workers read the rows for a sync; exceptions as in `sync`. The workers need no session."""
-        async with _import("sync.snapshot").open_call(source) as snapshot:
+        async with import_cluster("sync.snapshot").open_call(source) as snapshot:
             yield snapshot
 
 
-def _import(name: str) -> ModuleType:
-    """Import a module of the package of clusters, which opens sessions and so belongs to a floor above this one."""
-    return import_module(f"svc_async.cluster.{name}")
+def import_cluster(name: str) -> ModuleType:
+    """Import a module of the package of clusters, which opens sessions and so belongs to a floor above this one.
+
+    Raises:
+        InvalidArgument: the extra is missing.
+    """
+    try:
+        return import_module(f"svc_async.cluster.{name}")
+    except ImportError as error:
+        if error.name and error.name.startswith("svc_async"):
+            raise
+        rule = f'needs the package {error.name}: pip install "svc-async[cluster]"'
+        raise InvalidArgument("cluster", rule) from None

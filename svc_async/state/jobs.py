@@ -13,7 +13,7 @@ import attrs
 
 from svc_async.printable import clean
 from svc_async.state.database import Database
-from svc_async.state.errors import UnusableState
+from svc_async.state.errors import TakenUpElsewhere, UnusableState
 
 if TYPE_CHECKING:
     from svc_async.state.database import Connection
@@ -87,7 +87,7 @@ class JobStore:
                 list(shards),
             )
             if row is None:
-                raise UnusableState(clean(name), "was deleted meanwhile; run the job again")
+                raise _make_error(name, "was deleted meanwhile; run the job again")
             _check_same(name, _load_object(name, row["about"]), json.loads(json.dumps(about)))
             found = await connection.fetch(
                 "SELECT shard, report FROM cluster_results WHERE job = $1 LIMIT $2", name, _MOST_SHARDS
@@ -99,14 +99,19 @@ class JobStore:
             reports={each["shard"]: _load_object(name, each["report"]) for each in found},
         )
 
-    async def is_current(self, name: str, run: int) -> bool:
-        """Return whether a run of a job is the last one and was not stopped.
+    async def check_run(self, name: str, run: int) -> None:
+        """Check that a run of a job is the last one and was not stopped.
 
         Raises:
+            TakenUpElsewhere: another run has begun, or this one was stopped.
+            UnusableState: there is no such job here.
             StateUnavailable: the database cannot be reached.
         """
-        statement = "SELECT 1 FROM cluster_jobs WHERE name = $1 AND run = $2 AND NOT stopped"
-        return await self.database.fetch_row(statement, name, run) is not None
+        row = await self.database.fetch_row("SELECT run, stopped FROM cluster_jobs WHERE name = $1", name)
+        if row is None:
+            raise _make_error(name, "is not in the shared state of the worker, which must be that of whoever began it")
+        if row["run"] != run or row["stopped"]:
+            raise TakenUpElsewhere(f"the job {clean(name)}")
 
     async def stop(self, name: str, run: int) -> None:
         """Have the workers of a run stop.
@@ -145,7 +150,7 @@ async def prune_jobs(connection: "Connection", before: datetime) -> int:
 
 def make_damage_error(name: str) -> UnusableState:
     """Return the error that says that what is stored under the name of a job is damaged."""
-    return UnusableState(clean(name), "is damaged; begin a job of another name, after the quarantine")
+    return _make_error(name, "is damaged; begin a job of another name, after the quarantine")
 
 
 def _load_object(name: str, text: str) -> Mapping[str, Any]:
@@ -160,4 +165,8 @@ def _check_same(name: str, stored: Mapping[str, Any], given: Mapping[str, Any]) 
     if names:
         differing = ", ".join(map(clean, names))
         problem = f"belongs to another job, or its source has changed (other: {differing}); a new job needs a new name"
-        raise UnusableState(clean(name), problem)
+        raise _make_error(name, problem)
+
+
+def _make_error(name: str, problem: str) -> UnusableState:
+    return UnusableState(clean(name), problem, parameter="job")

@@ -138,6 +138,33 @@ def test_standard_input_is_refused(call: Call) -> None:
     assert "must not be standard input with --cluster" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("options", "variable"),
+    [
+        (("--state-url", "postgresql://a/b"), None),
+        (("--profile", "mine", "--state-url", "postgresql://a/b"), None),
+        ((), "postgresql://a/b"),
+    ],
+)
+def test_another_state_than_that_of_the_profile_is_refused(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], variable: str | None
+) -> None:
+    (here / "people.csv").write_text("email\nfirst@example.com\n")
+    settings = {"consumer_key": "a", "consumer_secret": "b", "access_token": "c", "access_token_secret": "d"}
+    settings |= {"base_url": "http://127.0.0.1:1", "ads_url": "http://127.0.0.1:1", "state_url": "postgresql://c/d"}
+    lines = [f'{name} = "{value}"' for name, value in settings.items()]
+    (here / "svc_async").mkdir()
+    (here / "svc_async" / "profiles.toml").write_text("\n".join(["[default]", *lines, "[mine]", *lines]))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(here))
+    if variable is not None:
+        monkeypatch.setenv("SVC_STATE_URL", variable)
+
+    ended = call("audience", "upload", "people.csv", *LIST, "--cluster", "local", *options)
+
+    assert ended.code == 2
+    assert "is what the workers use: give no other one by --state-url or SVC_STATE_URL" in ended.err
+
+
 def test_without_the_extra_one_sentence_says_what_to_install(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,28 @@ async def test_a_job_goes_on_when_a_worker_is_killed(workbench: Workbench, tmp_p
     assert workbench.list_members() == expect(range(COUNT))
 
 
+async def test_a_worker_that_stands_still_keeps_no_job_from_beginning(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = await workbench.client.run(os.getpid)
+    stopped = next(iter(processes.values()))
+    monkeypatch.setattr("svc_async.cluster.clients._CONNECT_SECONDS", 0.5)
+
+    def go_on(progress: Progress) -> None:
+        if progress.phase == "encoding":
+            os.kill(stopped, signal.SIGCONT)
+
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        async with workbench.open_users() as (users, state):
+            report = await users.upload(
+                write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=workbench.client, progress=go_on
+            )
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert report.accepted == 1
+
+
 async def test_a_job_that_was_cancelled_is_resumed(workbench: Workbench, tmp_path: Path) -> None:
     path = write_parquet(tmp_path, range(COUNT))
     workbench.sandbox.faults.on("POST").nth(1).do(Fault.http(503))  # its shard waits for a repeat

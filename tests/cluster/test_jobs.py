@@ -1,6 +1,7 @@
 """A job on a cluster does what a job in one process does."""
 
 import gc
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,6 +149,20 @@ async def test_a_client_that_is_not_asynchronous_is_refused(workbench: Workbench
     async with workbench.open_users() as (users, state):
         with pytest.raises(InvalidArgument, match="cluster must be an asynchronous client"):
             await users.upload(write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=Blocking())
+
+
+async def test_a_missing_package_is_named(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("svc_async.cluster.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "dask.delayed", None)
+
+    async with workbench.open_users() as (users, state):
+        with pytest.raises(
+            InvalidArgument, match=r'needs the package dask.delayed: pip install "svc-async\[cluster\]"'
+        ):
+            await users.upload(write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=workbench.client)
 
 
 async def test_products_are_upserted_and_deleted(workbench: Workbench, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.timeline import Timeline
-from svc_async.cli.cluster.work import ClusterRows, ClusterWork, import_cluster, make_work
+from svc_async.cli.cluster.work import ClusterRows, ClusterWork, make_work
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_page import describe_target
@@ -29,6 +29,7 @@ from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError, InvalidArgument
+from svc_async.handles.cluster import import_cluster
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.run import check_access
 from svc_async.jobs.spec import JobSpec, SyncSpec, UploadSpec
@@ -216,11 +217,20 @@ async def _open_state_url(options: RunOptions, cluster: WorkerOptions) -> AsyncG
         return
     if url is not None:
         with _set_variable(url):
+            _check_url_of_workers(options, url)
             yield url
         return
     async with SharedState.embedded() as state:
         with _set_variable(state.url):
             yield state.url
+
+
+def _check_url_of_workers(options: RunOptions, url: str) -> None:
+    """Check that workers find the same URL, which they read from the profile that this process has found."""
+    profile = profiles.find(options.profile).profile
+    if profiles.find_state_url(profile) != url:
+        rule = f"of the profile {profile!r} is what the workers use: give no other one by --state-url or SVC_STATE_URL"
+        raise InvalidArgument("state_url", rule)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """What a job of a command does on a cluster: it uploads or removes rows, or syncs a list."""
 
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,27 +16,12 @@ from svc_async.cli.outcome import Work
 from svc_async.cli.output.wording import count
 from svc_async.cli.sync_command import SyncWork
 from svc_async.engine.origin import SessionOrigin
-from svc_async.errors import InvalidArgument
+from svc_async.handles.cluster import import_cluster
 from svc_async.jobs.spec import JobSpec, SyncSpec, UploadSpec
 from svc_async.session import Session
 from svc_async.state import SharedState
 
-__all__ = ["ClusterRows", "ClusterWork", "import_cluster", "make_work"]
-
-
-def import_cluster(name: str) -> Any:
-    """Import a module of the package of clusters.
-
-    Raises:
-        InvalidArgument: the extra is missing.
-    """
-    try:
-        return import_module(f"svc_async.cluster.{name}")
-    except ImportError as error:
-        if error.name and error.name.startswith("svc_async"):
-            raise
-        advice = f'needs the package {error.name}: pip install "svc-async[cluster]"'
-        raise InvalidArgument("--cluster", advice) from None
+__all__ = ["ClusterRows", "ClusterWork", "make_work"]
 
 
 @attrs.define

@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from itertools import chain
 from operator import getitem
 from pathlib import Path
@@ -29,7 +29,7 @@ from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import Observers, Reading
 from svc_async.batch.sync.pages.spill import Blobs
 from svc_async.batch.sync.snapshot import Snapshot, SnapshotSlice
-from svc_async.cluster.clients import ClusterFailed, check_client, check_workers, describe_error
+from svc_async.cluster.clients import ClusterFailed, check_client, check_workers, describe_error, release
 from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
 from svc_async.cluster.planning import plan_spec
 from svc_async.cluster.sync.fragment_slices import FragmentSlices, count_parts, read_fragment
@@ -121,8 +121,7 @@ class _ClusterSnapshot:
 
     async def cancel(self) -> None:
         """Have the workers forget what was not fetched."""
-        with suppress(Exception):  # the scheduler may be gone
-            await self.client.cancel(list(chain.from_iterable(self._reading)))
+        await release(self.client, list(chain.from_iterable(self._reading)))
 
     async def _submit(self, waiting: Iterator[Fragment]) -> None:
         """Submit fragments until enough of them are read ahead."""

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
 
+from svc_async.errors import SvcError
+from svc_async.printable import clean
 from svc_async.state.errors import StateUnavailable, TakenUpElsewhere
 from svc_async.state.jobs import JobStore
 
@@ -33,10 +35,13 @@ class _SentShards:
     async def look(self, store: JobStore, job: str, run: int) -> None:
         """Look again and again, and cancel all tasks when the run has ended."""
         while not self.has_ended:
-            with suppress(StateUnavailable):
-                self.has_ended = not await store.is_current(job, run)
-            if not self.has_ended:
-                await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE)
+            try:
+                await store.check_run(job, run)
+            except StateUnavailable:
+                pass
+            except SvcError:
+                self.has_ended = True
         for task in self.tasks:
             if task is not None:
                 task.cancel()
@@ -47,11 +52,14 @@ _runs: dict[tuple[JobStore, str, int], _SentShards] = {}
 
 @asynccontextmanager
 async def follow_run(store: JobStore, job: str, run: int) -> AsyncGenerator[None]:
-    """Cancel the block when another run of the job has begun, or this one was stopped.
+    """Cancel the block when another run of the job has begun, or this one was stopped; do not begin it after that.
 
     Raises:
         TakenUpElsewhere: that happened.
+        UnusableState: there is no such job in the shared state of this process.
+        StateUnavailable: the database cannot be reached.
     """
+    await store.check_run(job, run)  # a shard that begins takes up its journal, maybe from a worker of a later run
     key = store, job, run
     shards = _runs.setdefault(key, _SentShards())
     if shards.task is None:
@@ -66,7 +74,7 @@ async def follow_run(store: JobStore, job: str, run: int) -> AsyncGenerator[None
         if not shards.has_ended or task is None:
             raise
         task.uncancel()
-        raise TakenUpElsewhere(f"{job}, which this run sent a part of,") from None
+        raise TakenUpElsewhere(f"the job {clean(job)}") from None
     finally:
         shards.tasks.discard(task)
         if not shards.tasks:
