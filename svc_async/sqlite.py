@@ -35,6 +35,8 @@ _WAIT_FOR_READERS = 0.25
 """Seconds to wait for an exclusive lock: a reader of a journal holds the file only for a moment."""
 _WAIT_FOR_WRITERS = 5.0
 _MEMORY = Path(":memory:")
+_QUOTES_TEXT = "Could not decode"
+"""How Python begins its message about text that is not UTF-8, which it quotes."""
 _BESIDE = ("-wal", "-shm", "-journal")
 
 
@@ -172,7 +174,7 @@ def report_unusable(path: Path, file_format: FileFormat) -> Generator[None]:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise UnusableFile(file_format.parameter, path, "is locked by another job") from None
-        if name.startswith("SQLITE_CORRUPT"):
+        if name.startswith("SQLITE_CORRUPT") or str(error).startswith(_QUOTES_TEXT):
             raise file_format.make_damage_error(path) from None
         raise UnusableFile(file_format.parameter, path, f"cannot be used: {error}") from None
     except UnicodeDecodeError:  # SQLite quotes what is damaged

@@ -15,7 +15,7 @@ from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.webhooks.acceptance import Acceptor
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
-from svc_async.webhooks.stores.inbox import SharedInbox
+from svc_async.webhooks.stores.inbox import PagedInbox
 from svc_async.webhooks.verification import RejectReason
 
 __all__ = ["Acceptance", "Run"]
@@ -107,7 +107,7 @@ class Run:
                     await store.__aenter__()
                     stack.push_async_exit(partial(self._leave, store))
             stack.push_async_callback(self.abandon)
-            await self.acceptor.restore(self.parser)
+            await self._restore()
             async with asyncio.TaskGroup() as tasks:
                 workers = [tasks.create_task(self.acceptor.queue.work()) for _ in range(self.workers)]
                 taking_over = tasks.create_task(self._take_over())
@@ -124,14 +124,19 @@ class Run:
         if not self._loop.is_closed():
             await store.__aexit__(*details)
 
+    async def _restore(self) -> None:
+        """Accept what the inbox still holds, as far as there is room in the queue."""
+        while self.acceptor.queue.is_half_empty and await self.acceptor.restore(self.parser):
+            if not isinstance(self.acceptor.inbox, PagedInbox):
+                return  # it has returned all of its events
+
     async def _take_over(self) -> None:
-        """Accept what other receivers of a shared inbox left, whenever there is room in the queue."""
+        """Accept the rest, and what other receivers of a shared inbox left, whenever there is room in the queue."""
         inbox = self.acceptor.inbox
-        while isinstance(inbox, SharedInbox):
+        while isinstance(inbox, PagedInbox):
             await self.clock.sleep(inbox.load_interval)
             try:
-                while self.acceptor.queue.is_half_empty and await self.acceptor.restore(self.parser):
-                    pass
+                await self._restore()
             except Exception as error:  # noqa: BLE001 - a store may raise anything
                 await self.acceptor.dispatcher.report(None, error)
 

@@ -135,3 +135,32 @@ async def test_a_body_is_parsed_once_for_all_of_its_events(tmp_path: Path) -> No
                 assert (await receiver.handle(*build_delivery(body, KEY))).status == 200
     assert seen == ["1", "2", "3", "4", "5"]
     assert len(parsed) == 4
+
+
+async def test_any_number_of_events_is_handled_a_part_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("svc_async.webhooks.stores.sqlite._MOST_EVENTS", 5)
+    events = [activity("post.create", uuid=str(number)) for number in range(18)]
+    body = build_delivery({"data": events}, KEY).body
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
+        await inbox.store(
+            [StoredEvent(key=each["event_uuid"], body=body, key_id="now", received_at=START) for each in events]
+        )
+    clock, waiting, seen = VirtualClock(START.isoformat()), list[int](), list[str]()
+    ack = Ack.durable(SqliteInbox(tmp_path / "inbox.db"), maxsize=8)
+    receiver = WebhookReceiver(keys=[KEY], ack=ack, clock=clock, workers=1)
+
+    @receiver.on("*")
+    async def note(event: Event, _: DeliveryContext) -> None:
+        seen.append(event.key)
+        waiting.append(receiver.stats.waiting)
+
+    async with receiver:
+        while len(seen) < len(events):
+            await clock.advance(seconds=1)
+        assert (await receiver.handle(*delivery("1"))).status == 200
+    assert seen == [each["event_uuid"] for each in events]
+    assert max(waiting) <= 8
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
+        assert [*await inbox.load()] == []

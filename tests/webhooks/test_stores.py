@@ -1,12 +1,14 @@
 """Dedupe stores and the inbox, in memory and in files."""
 
 import asyncio
+import random
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +219,70 @@ async def test_an_inbox_stores_all_events_or_none(open_inbox: OpenStore) -> None
         assert [each.key for each in await inbox.load()] in (["b"], ["a", "bad", "b"])
 
 
+async def test_a_file_returns_a_bounded_part_of_its_events_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "inbox.db"
+    async with SqliteInbox(path) as inbox:
+        await inbox.store([make_stored(f"small {number}") for number in range(2_500)])
+        for number in range(5):
+            await inbox.store([make_stored(f"large {number}", bytes(2**23))])
+        assert [*await inbox.load()] == []  # this receiver has them
+    async with SqliteInbox(path) as inbox:
+        await inbox.store([make_stored("new")])
+        parts = [[each.key for each in await inbox.load()] for _ in range(3)]
+        assert inbox.load_interval == 1
+        parts.append([each.key for each in await inbox.load()])
+        assert inbox.load_interval > 60
+        assert [*await inbox.load()] == []
+    assert [len(part) for part in parts] == [1_000, 1_000, 502, 3]
+    names = [f"small {number}" for number in range(2_500)] + [f"large {number}" for number in range(5)]
+    assert [*chain.from_iterable(parts)] == names
+
+
+async def test_damage_of_a_file_is_noticed_and_changes_no_event(tmp_path: Path) -> None:
+    path = tmp_path / "inbox.db"
+    stored = [make_stored(f"event {number}", b"body %d" % number) for number in range(40)]
+    async with SqliteInbox(path) as inbox, SqliteDedupe(path) as dedupe:
+        await inbox.store(stored)
+        for each in stored:
+            await dedupe.commit(each.key)
+    whole, dice, noticed = path.read_bytes(), random.Random(1), 0
+    for _ in range(100):
+        damaged = bytearray(whole)
+        damaged[dice.randrange(100, len(whole))] ^= 1 << dice.randrange(8)
+        for beside in tmp_path.glob("inbox.db-*"):
+            beside.unlink()
+        path.write_bytes(damaged)
+        try:
+            async with SqliteInbox(path) as inbox, SqliteDedupe(path) as dedupe:
+                assert [*await inbox.load()] == stored
+                await inbox.remove(stored[0].key)
+                await dedupe.claim(stored[0].key)
+        except UnusableFile as error:
+            noticed += 1
+            assert "event" not in error.problem.partition(";")[0]
+    assert noticed > 10
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE svc_bodies SET body = 'text'",
+        "DELETE FROM svc_bodies",
+        "UPDATE svc_inbox SET received_at = 1e300",
+        "UPDATE svc_inbox SET key = CAST(x'ff' AS TEXT)",
+        "UPDATE svc_inbox SET key_id = 'other'",
+    ],
+)
+async def test_an_event_that_is_damaged_is_refused(tmp_path: Path, statement: str) -> None:
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
+        await inbox.store([make_stored("a")])
+    with closing(sqlite3.connect(tmp_path / "inbox.db")) as database, database:
+        database.execute(statement)
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
+        with pytest.raises(UnusableFile, match="is damaged; restore it from a backup, or delete it"):
+            await inbox.load()
+
+
 async def test_the_events_of_a_delivery_share_its_body(open_inbox: OpenStore) -> None:
     async with open_inbox() as inbox:
         await inbox.store([make_stored(key, b"1") for key in ("a", "b")])
@@ -242,6 +308,7 @@ async def test_the_body_of_a_delivery_is_stored_once_as_long_as_one_of_its_event
         await inbox.store([make_stored("a", b"1"), make_stored("b", b"1"), make_stored("c", b"2")])
         await inbox.store([make_stored("a", b"3"), make_stored("d", b"1")])
         assert await inbox._run(count_bodies) == 3
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
         first, second, *_ = await inbox.load()
         assert first.body is second.body
         counts = []
@@ -254,7 +321,9 @@ async def test_the_body_of_a_delivery_is_stored_once_as_long_as_one_of_its_event
 async def test_one_file_may_be_inbox_and_dedupe_store(tmp_path: Path) -> None:
     async with SqliteInbox(tmp_path / "events.db") as inbox, SqliteDedupe(tmp_path / "events.db") as dedupe:
         await asyncio.gather(inbox.store([make_stored("a")]), dedupe.claim("a"))
+    async with SqliteDedupe(tmp_path / "events.db") as dedupe, SqliteInbox(tmp_path / "events.db") as inbox:
         assert [each.key for each in await inbox.load()] == ["a"]
+        await dedupe.commit("a")
         assert await dedupe.claim("a") is not Claim.TAKEN
 
 
@@ -268,6 +337,7 @@ async def test_work_that_fails_spoils_no_other_that_shares_its_transaction(tmp_p
             return_exceptions=True,
         )
         assert [type(outcome) for outcome in outcomes] == [type(None), sqlite3.IntegrityError, type(None)]
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
         assert [each.key for each in await inbox.load()] == ["1", "3"]
 
 
@@ -278,6 +348,7 @@ async def test_work_whose_caller_goes_away_is_done_all_the_same(tmp_path: Path) 
         storing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await storing
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
         assert [each.key for each in await inbox.load()] == ["1"]
 
 
@@ -290,7 +361,7 @@ async def test_a_file_is_marked_as_a_store_of_events_and_survives_what_it_promis
     for store, synchronous in ((SqliteInbox(tmp_path / "a"), 2), (SqliteDedupe(tmp_path / "b"), 1)):
         async with store:
             found = await store._run(read_pragmas)
-            assert found == {"application_id": 0x73766577, "user_version": 2, "synchronous": synchronous}
+            assert found == {"application_id": 0x73766577, "user_version": 3, "synchronous": synchronous}
 
 
 async def test_a_claim_of_another_owner_is_respected_for_an_hour_by_default(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import attrs
 
-__all__ = ["Inbox", "SharedInbox", "StoredEvent"]
+__all__ = ["Inbox", "PagedInbox", "StoredEvent"]
 
 
 @attrs.frozen(kw_only=True)
@@ -41,14 +41,14 @@ class Inbox(Protocol):
 
 
 @runtime_checkable
-class SharedInbox(Inbox, Protocol):
-    """An inbox of several receivers.
+class PagedInbox(Inbox, Protocol):
+    """An inbox that returns its events a part at a time, so that any number of them takes bounded memory.
 
-    `load` takes over the oldest events that belong to no running receiver, up to some number, and returns them. A
-    running receiver calls it regularly, since others may end.
+    `load` returns the oldest events that it has not returned before and that belong to no running receiver, up to some
+    number. A running receiver calls it again when there is room, and regularly if others may leave events behind.
     """
 
     @property
     def load_interval(self) -> float:
-        """Seconds from one call to the next, if there was nothing to take over."""
+        """Seconds from one call to the next, if there was nothing to load."""
         ...

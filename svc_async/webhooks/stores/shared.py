@@ -3,12 +3,12 @@
 from typing import Protocol
 
 from svc_async.webhooks.stores.dedupe import DedupeStore
-from svc_async.webhooks.stores.inbox import SharedInbox
+from svc_async.webhooks.stores.inbox import PagedInbox
 
 __all__ = ["EventState", "EventStore"]
 
 
-class EventStore(DedupeStore, SharedInbox, Protocol):
+class EventStore(DedupeStore, PagedInbox, Protocol):
     """An inbox and a dedupe store in one."""
 
 

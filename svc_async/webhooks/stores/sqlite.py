@@ -4,13 +4,14 @@ Both have the same file format, so that one file can hold both.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
+from zlib import crc32
 
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import WrongState
@@ -26,12 +27,12 @@ _FORMAT = FileFormat(
     kind="a store of webhook events",
     parameter="path",
     application_id=0x73766577,
-    version=2,
+    version=3,
     tables="""
-    CREATE TABLE svc_bodies (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
+    CREATE TABLE svc_bodies (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER NOT NULL);
     CREATE TABLE svc_inbox (
         position INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body_id INTEGER NOT NULL,
-        key_id TEXT NOT NULL, received_at REAL NOT NULL
+        key_id TEXT NOT NULL, received_at REAL NOT NULL, checksum INTEGER NOT NULL
     );
     CREATE INDEX svc_inbox_bodies ON svc_inbox (body_id);
     CREATE TABLE svc_events (
@@ -40,9 +41,24 @@ _FORMAT = FileFormat(
     CREATE INDEX svc_events_expire ON svc_events (expires_at)
     """,
 )
+_INSERT_BODY = "INSERT INTO svc_bodies (body, checksum) VALUES (?, ?)"
+_INSERT_EVENT = """
+    INSERT INTO svc_inbox (key, body_id, key_id, received_at, checksum) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+_SELECT_EVENTS = """
+    SELECT position, checksum, key, body_id, key_id, received_at FROM svc_inbox
+    WHERE position > ? AND position <= ? ORDER BY position LIMIT ?
+"""
 _DELETE_UNUSED_BODY = """
     DELETE FROM svc_bodies WHERE id = ? AND NOT EXISTS (SELECT 1 FROM svc_inbox WHERE body_id = svc_bodies.id)
 """
+
+
+_OF_THE_FILE = (sqlite3.OperationalError, sqlite3.DatabaseError)
+"""Errors of SQLite that are exactly of these classes; their subclasses are about what is written."""
+_MOST_EVENTS = 1_000
+_MOST_BYTES = 2**24
+_MORE_IN, _NO_MORE_IN = 1.0, 3_600.0
 
 
 class _Store:
@@ -76,7 +92,9 @@ class _Store:
             raise WrongState("the event store is closed")
         try:
             return await self._writer.run(work)
-        except sqlite3.OperationalError:  # of the file; other errors are those of the work
+        except sqlite3.DatabaseError as error:
+            if type(error) not in _OF_THE_FILE:
+                raise
             with report_unusable(self._path, _FORMAT):
                 raise
 
@@ -92,19 +110,31 @@ class SqliteInbox(_Store):
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, synchronous="FULL")
+        self._loaded = self._last = 0
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        try:
+            (self._last,) = await self._run(_find_last)
+        except BaseException:
+            await self._close()
+            raise
+        self._loaded = 0
+        return self
+
+    @property
+    def load_interval(self) -> float:
+        """Seconds until the next events are looked for."""
+        return _MORE_IN if self._loaded < self._last else _NO_MORE_IN
 
     async def store(self, events: Sequence[StoredEvent]) -> None:
         """Store all of the events or none; when this returns they are durable. Skip those that are stored already."""
 
         def insert(connection: sqlite3.Connection) -> None:
             for body, parts in groupby(events, key=attrgetter("body")):  # the events of a delivery share its body
-                body_id = connection.execute("INSERT INTO svc_bodies (body) VALUES (?)", (body,)).lastrowid
-                rows = [(each.key, body_id, each.key_id, each.received_at.timestamp()) for each in parts]
-                connection.executemany(
-                    "INSERT INTO svc_inbox (key, body_id, key_id, received_at) VALUES (?, ?, ?, ?) "
-                    "ON CONFLICT DO NOTHING",
-                    rows,
-                )
+                body_id = connection.execute(_INSERT_BODY, (body, crc32(body))).lastrowid
+                rows = ((each.key, body_id, each.key_id, each.received_at.timestamp()) for each in parts)
+                connection.executemany(_INSERT_EVENT, [(*row, _compute_checksum(*row)) for row in rows])
                 connection.execute(_DELETE_UNUSED_BODY, (body_id,))
 
         await self._run(insert)
@@ -121,19 +151,25 @@ class SqliteInbox(_Store):
         await self._run(delete)
 
     async def load(self) -> Sequence[StoredEvent]:
-        """Return the stored events in the order in which they were received."""
+        """Return events that were there when the file was opened, in the order in which they were received.
 
-        def select(connection: sqlite3.Connection) -> list[StoredEvent]:
-            bodies = dict(connection.execute("SELECT id, body FROM svc_bodies"))
-            rows = connection.execute("SELECT key, body_id, key_id, received_at FROM svc_inbox ORDER BY position")
-            return [
-                StoredEvent(
-                    key=key, body=bodies[body], key_id=key_id, received_at=datetime.fromtimestamp(received_at, UTC)
-                )
-                for key, body, key_id, received_at in rows
-            ]
+        Each call returns the next ones: at most 1,000, and about 16 MiB.
 
-        return await self._run(select)
+        Raises:
+            UnusableFile: one of them is damaged.
+        """
+        if self._loaded >= self._last:
+            return []
+        events, self._loaded = await self._run(self._select)
+        return events
+
+    def _select(self, connection: sqlite3.Connection) -> tuple[Sequence[StoredEvent], int]:
+        """Return the next events, and the position up to which there are no others."""
+        try:
+            found = [*_load_events(connection, self._loaded, self._last)]
+        except (TypeError, ValueError, OverflowError):
+            raise _FORMAT.make_damage_error(self._path) from None
+        return [event for _, event in found], found[-1][0] if found else self._last
 
 
 class SqliteDedupe(_Store):
@@ -220,3 +256,39 @@ def _claim(connection: sqlite3.Connection, key: str, owner: str, now: float, unt
     if handled:
         return Claim.HANDLED
     return Claim.HELD if found == owner else Claim.ELSEWHERE
+
+
+def _find_last(connection: sqlite3.Connection) -> tuple[int]:
+    found: tuple[int] = connection.execute("SELECT coalesce(max(position), 0) FROM svc_inbox").fetchone()
+    return found
+
+
+def _load_events(connection: sqlite3.Connection, after: int, last: int) -> Iterator[tuple[int, StoredEvent]]:
+    """Yield the position of each of the next events, and the event.
+
+    Raises:
+        ValueError: one of them is damaged.
+    """
+    number, body, size = None, b"", 0
+    for position, checksum, *row in connection.execute(_SELECT_EVENTS, (after, last, _MOST_EVENTS)):
+        key, body_id, key_id, received_at = row
+        if checksum != _compute_checksum(*row):
+            raise ValueError("an event differs from its checksum")
+        if body_id != number:  # the events of a delivery share its body
+            if size > _MOST_BYTES:
+                return
+            number, body = body_id, _load_body(connection, body_id)
+            size += len(body)
+        moment = datetime.fromtimestamp(received_at, UTC)
+        yield position, StoredEvent(key=key, body=body, key_id=key_id, received_at=moment)
+
+
+def _load_body(connection: sqlite3.Connection, number: int) -> bytes:
+    found = connection.execute("SELECT body, checksum FROM svc_bodies WHERE id = ?", (number,)).fetchone()
+    if found is None or crc32(found[0]) != found[1]:
+        raise ValueError("a body is missing, or differs from its checksum")
+    return bytes(found[0])
+
+
+def _compute_checksum(*row: object) -> int:
+    return crc32(repr(row).encode())
