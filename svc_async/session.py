@@ -259,7 +259,7 @@ class Session(RawCalls):
 
         Raises:
             InvalidArgument: the awaitable is a task, which may have begun.
-            WrongState: no call was answered.
+            WrongState: no call was answered, as when a job had nothing to send; its report is lost then.
         """
         return await await_with_answer(awaitable, self._pipeline.transport)
 
