@@ -20,6 +20,7 @@ IGNORED = "-"
 OTHERS = "*"
 """The name in a mapping that stands for all columns that are not recognised."""
 _PROPOSED_NAMES = 10
+_COMPARED_NAMES = 100
 _IS_PANDAS_INDEX = re.compile(r"__index_level_\d+__").fullmatch
 """The names under which pandas exports an index without a name, such as that of a frame whose rows were filtered."""
 
@@ -147,12 +148,29 @@ class ColumnMatcher:
         options = [f"--map {quote_name(f'{name}={key}')}" for name, key in proposals if key]
         return f"name the content of each, such as {' '.join(options)}" if options else ""
 
+    def _check_required(self, keys: Sequence[str]) -> None:
+        """Refuse a column that is left out silently and is most likely one that every row needs."""
+        missing = {key for key in self.vocabulary.required if key not in keys}
+        others = [name for name in self.header if missing and self._find_key(name) is None]
+        for name in others[:_COMPARED_NAMES]:
+            key = self.vocabulary.propose_key(name)
+            if key in missing:
+                options = (
+                    f"--map {quote_name(f'{name}={key}')}, or ignore it with --map {quote_name(f'{name}={IGNORED}')}"
+                )
+                raise self.refuse(
+                    f"has no column of {key!r}; if {quote_name(name)} is one, name its content with {options}"
+                )
+
     def _check_usable(self, keys: Sequence[str]) -> None:
         used = Counter(key for key in keys if key != IGNORED)
         if not used:
             raise self.refuse(f"has no column left to send; map one to {self._known_keys}")
+        self._check_required(keys)
         repeated = sorted(key for key, count in used.items() if count > 1)
         if repeated:
-            raise self.refuse(
-                f"has more than one column of {quote_names(repeated)}; ignore the others with --map COLUMN={IGNORED}"
-            )
+            names = [normalize_name(name) for name, key in zip(self.header, keys, strict=True) if key in repeated]
+            advice = f"ignore the others with --map COLUMN={IGNORED}"
+            if len(set(names)) < len(names):  # an option names all columns of the same name
+                advice = "give each a name of its own"
+            raise self.refuse(f"has more than one column of {quote_names(repeated)}; {advice}")

@@ -25,6 +25,7 @@ PRODUCTS = Vocabulary(
             "url": "link",
         }
     ),
+    required=("id", "title", "description", "availability", "condition", "price", "link", "image_link"),
     lenient=True,
 )
 """What the columns of a feed may contain."""

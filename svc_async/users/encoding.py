@@ -244,7 +244,8 @@ class MemberEncoder:
 
 def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
     if not columns or not set(columns) <= set(known):
-        raise InvalidArgument("columns", f"must be among {', '.join(known)}")
+        unknown = [column for column in columns if column not in known]
+        raise InvalidArgument("columns", f"must be among {', '.join(known)}{_propose_key(unknown, known)}")
     if len(set(columns)) != len(columns):
         raise InvalidArgument("columns", "must not repeat; several values of one kind are a list in one column")
 
@@ -283,8 +284,11 @@ def _refuse_unknown_keys(
 
 
 def _describe_unknown_keys(unknown: Sequence[object], known: Collection[str]) -> str:
-    """Return the rule, with the first key that resembles a known one; others may be the data of a person."""
+    return f"must have no key but {', '.join(known)}{_propose_key(unknown, known)}"
+
+
+def _propose_key(unknown: Sequence[object], known: Collection[str]) -> str:
+    """Return what to write for the first key that resembles a known one; others may be the data of a person."""
     vocabulary = USERS.restrict_to(known)
     meant = ((key, vocabulary.find_key(key) or vocabulary.propose_key(key)) for key in unknown if isinstance(key, str))
-    proposal = next((f"; write {found!r} for {quote_name(key)}" for key, found in meant if found), "")
-    return f"must have no key but {', '.join(known)}{proposal}"
+    return next((f"; write {found!r} for {quote_name(key)}" for key, found in meant if found), "")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from svc_async import BatchError, InvalidArgument, Rows
+from svc_async import BatchError, Columns, InvalidArgument, Rows
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox
 from svc_async.users.encoding import RowEncoder
@@ -111,6 +111,14 @@ async def test_an_unknown_key_of_the_first_member_is_refused_with_the_nearest_na
     with pytest.raises(BatchError, match="operations\\[0\\].params.users\\[0\\] must have no key but"):
         await audience.users.apply([operation])
     assert read_list(sandbox) == set()
+
+
+@pytest.mark.parametrize("table", [Rows(["mail"], [("a@b.de",)]), Columns(["mail"], [(["a@b.de"],)])])
+async def test_an_unknown_column_is_refused_with_the_nearest_name(
+    audience: CustomAudienceHandle, table: Rows | Columns
+) -> None:
+    with pytest.raises(InvalidArgument, match="columns must be among partner_user_id, .*; write 'email' for 'mail'"):
+        await audience.users.upload(table)
 
 
 async def test_an_unknown_key_of_a_later_member_fails_that_row(

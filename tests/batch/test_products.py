@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -172,6 +173,26 @@ async def test_a_broken_rule_is_named_by_position_and_attribute(
     assert (failure.position, failure.attribute, failure.code) == (1, attribute, "INVALID_ROW")
     assert reason in failure.reason
     assert (report.accepted, sorted(shop.held)) == (2, ["sku-1", "sku-3"])
+
+
+async def yield_products(*rows: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    for each in rows:
+        yield each
+
+
+async def test_an_unknown_attribute_of_the_first_product_is_refused_with_the_nearest_name(
+    products: Products, shop: FakeCatalog, tmp_path: Path
+) -> None:
+    wrong = {"titel": "x", **product(1)}
+    expected = "products\\[0\\] must have no attribute 'titel', which products do not have; write 'title' for 'titel'"
+    with pytest.raises(InvalidArgument, match=expected):
+        await products.upsert([wrong, product(2)])
+    with pytest.raises(InvalidArgument, match=expected):
+        await products.sync([wrong, product(2)], state=tmp_path / "state")
+    for rows in (iter([wrong, product(2)]), yield_products(wrong, product(2))):
+        with pytest.raises(BatchError, match=expected):
+            await products.upsert(rows)
+    assert shop.held == {}
 
 
 KEPT: list[dict[str, Any]] = [

@@ -269,7 +269,8 @@ def test_unknown_columns_are_listed_with_what_to_do(write: Write) -> None:
 
 
 def test_two_columns_of_one_kind(write: Write) -> None:
-    assert "more than one column of 'email'" in open_and_fail(write("email,E-Mail\n"))
+    assert "more than one column of 'email'; ignore the others with --map" in open_and_fail(write("email,E-Mail\n"))
+    assert "more than one column of 'email'; give each a name of its own" in open_and_fail(write("email,Email\n"))
 
 
 def test_nothing_left_to_send(write: Write) -> None:

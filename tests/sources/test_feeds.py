@@ -127,6 +127,7 @@ REFUSED = [
     ),
     pytest.param('id,title\n1,"secret\n', "has a quote on line 2 that is not closed", id="quote"),
     pytest.param("id,title,ID\n", "more than one column of 'id'", id="two of one kind"),
+    pytest.param("id,titel\n", "no column of 'title'; if 'titel' is one, .* --map 'titel=title'", id="misspelt"),
     pytest.param("what,ever\nsecret,1\n", "has no recognised column", id="none known"),
     pytest.param('{"what": "secret"}', "has no recognised column; an object needs", id="none known in JSON"),
     pytest.param("", "is empty", id="empty"),
@@ -140,6 +141,13 @@ async def test_an_error_names_its_line_and_no_value(write: Write, content: str, 
         await open_feed(path).check()
 
     assert "secret " not in str(caught.value)
+
+
+@pytest.mark.parametrize("mapping", [{"titel": "-"}, {"titel": "title"}])
+async def test_a_column_that_is_named_in_the_mapping_is_not_taken_for_a_mistake(
+    write: Write, mapping: dict[str, str]
+) -> None:
+    await open_feed(write("id,titel,colour\n", "feed"), mapping=mapping).check()
 
 
 def test_a_declaration_is_refused_before_any_product_is_read(write: Write) -> None:

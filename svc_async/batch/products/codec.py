@@ -21,9 +21,10 @@ from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_feed
-from svc_async.sources.product_attributes import PRODUCT_KEYS
+from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
 from svc_async.sources.rows import ArrowTable, from_arrow
 from svc_async.sources.source import ReplayableRows, SlicedRows, UnparsedRow
+from svc_async.users.names import quote_name
 from svc_async.users.packed import TextUsers
 from svc_async.users.tables import Columns
 from svc_async.users.template import PLAIN
@@ -35,6 +36,7 @@ __all__ = [
     "IterableProducts",
     "ProductGroup",
     "ProductRows",
+    "check_first",
     "encode_checked",
     "encode_unchecked",
     "open_products",
@@ -53,6 +55,8 @@ _escape = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", 
 
 Encode = Callable[[Any], tuple[str, str]]
 """Returns what tells a row apart, and the row in JSON."""
+CheckFirst = Callable[[Any], object]
+"""Raises InvalidArgument for a first row that shows that all rows are wrong."""
 
 
 @attrs.frozen
@@ -98,16 +102,25 @@ async def open_products(products: ProductRows) -> AsyncGenerator[IterableProduct
         yield feed.products()
 
 
-def read_products(products: ProductRows, encode: Encode, slice_size: int) -> RowSource:
+def read_products(
+    products: ProductRows, encode: Encode, slice_size: int, check_first: CheckFirst | None = None
+) -> RowSource:
     """Return the source of a job that sends these products.
 
+    Args:
+        products: the products.
+        encode: encodes one.
+        slice_size: products in a slice.
+        check_first: checks the first of those that are no file and no table.
+
     Raises:
-        InvalidArgument: they cannot be iterated, are no local file, or a column of the table cannot be read.
+        InvalidArgument: they cannot be iterated, are no local file, a column of the table cannot be read, or the first
+            product is wrong.
     """
     if isinstance(products, ArrowTable):
         return read_rows("products", _read_arrow(products), encode, slice_size)
     if not isinstance(products, str | Path):
-        return read_rows("products", products, encode, slice_size)
+        return read_rows("products", products, encode, slice_size, check_first)
     return read_file(
         "products", products, open_feed, lambda feed: read_rows("products", feed.products(), encode, slice_size)
     )
@@ -137,15 +150,34 @@ def _read_arrow(products: ArrowTable) -> Iterable[Mapping[str, Any]]:
     return products_from_arrow(products)
 
 
-def read_rows(name: str, rows: Any, encode: Encode, slice_size: int) -> RowSource:
+def read_rows(
+    name: str, rows: Any, encode: Encode, slice_size: int, check_first: CheckFirst | None = None
+) -> RowSource:
     """Return the source of a job that sends these rows.
 
     Raises:
-        InvalidArgument: they cannot be iterated.
+        InvalidArgument: they cannot be iterated, or the first is wrong.
     """
     if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable | AsyncIterable):
         raise InvalidArgument(name, "must be an iterable or async iterable")
-    return RowSource(lambda: _encode(rows, encode, slice_size), is_replayable(rows))
+    if check_first is not None and isinstance(rows, Sequence) and rows:
+        check_first(rows[0])
+    return RowSource(lambda: _encode(rows, encode, slice_size, check_first), is_replayable(rows))
+
+
+def check_first(product: object) -> None:
+    """Check the attributes of the first product: one that is not known is most likely wrong in all of them.
+
+    Raises:
+        InvalidArgument: it has an attribute that is not known.
+    """
+    fields = None if isinstance(product, UnparsedRow) else fields_of(product)
+    unknown = [] if fields is None else [*_find_unknown(product, fields)]
+    if unknown:
+        meant = ((name, PRODUCTS.find_key(name) or PRODUCTS.propose_key(name)) for name in unknown)
+        proposal = next((f"; write {found!r} for {quote_name(name)}" for name, found in meant if found), "")
+        rule = f"must have no attribute {quote_name(unknown[0])}, which products do not have{proposal}"
+        raise InvalidArgument("products[0]", rule)
 
 
 def encode_checked(row: object) -> tuple[str, str]:
@@ -205,11 +237,13 @@ def _find_unknown(row: object, fields: Mapping[str, Any]) -> Iterable[str]:
 
 
 async def _encode(
-    rows: Iterable[Any] | AsyncIterable[Any], encode: Encode, slice_size: int
+    rows: Iterable[Any] | AsyncIterable[Any], encode: Encode, slice_size: int, check_first: CheckFirst | None = None
 ) -> AsyncGenerator[Slice, None]:
     first = 0
     async with aclosing(slice_rows(rows, slice_size)) as parts:
         async for part in parts:
+            if check_first is not None and first == 0:
+                check_first(part[0])
             yield _build_slice(part, first, encode)
             first += len(part)
 

@@ -20,6 +20,7 @@ from svc_async.batch.packing.lane_count import count_lanes
 from svc_async.batch.products.codec import (
     IterableProducts,
     ProductRows,
+    check_first,
     encode_checked,
     encode_unchecked,
     open_products,
@@ -239,7 +240,9 @@ class Products(CatalogProducts):
                 return await Sync(
                     target=CatalogTarget(
                         products=attrs.evolve(self, **make_sending_hooks(store, self._pipeline.clock)),
-                        snapshot=SpilledProducts(rows, spill) if isinstance(rows, Snapshot) else ListedProducts(rows),
+                        snapshot=SpilledProducts(rows, spill)
+                        if isinstance(rows, Snapshot)
+                        else ListedProducts(rows, check_first if self._pipeline.validate else None),
                         settings=batch,
                     ),
                     state=store,
@@ -312,8 +315,9 @@ class Products(CatalogProducts):
         return {"kind": "catalog", "list_id": self.product_catalog_id}
 
     def _read(self, products: ProductRows) -> RowSource:
-        encode = encode_checked if self._pipeline.validate else encode_unchecked
-        return read_products(products, encode, self.sizes.slice_rows)
+        if not self._pipeline.validate:
+            return read_products(products, encode_unchecked, self.sizes.slice_rows)
+        return read_products(products, encode_checked, self.sizes.slice_rows, check_first)
 
     async def _run_on_cluster(
         self,

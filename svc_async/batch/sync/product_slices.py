@@ -1,7 +1,7 @@
 """Slices of products: what a sync compares of them, and the products as they are sent."""
 
 import pickle
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import sha256
 from typing import Any, Protocol
@@ -46,15 +46,19 @@ class ListedProducts:
 
     Attributes:
         source: the products.
+        check_first: checks the first of them.
     """
 
     source: Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product | Mapping[str, Any]]
+    check_first: Callable[[object], object] | None = None
 
     async def entries(self) -> AsyncGenerator[Entries, None]:
         """Read them from the start."""
         first = 0
         async with aclosing(slice_rows(self._require_rows())) as parts:
             async for part in parts:
+                if self.check_first is not None and first == 0:
+                    self.check_first(part[0])
                 yield _list_entries(part).shift(first)
                 first += len(part)
 
