@@ -136,6 +136,42 @@ async def test_a_governor_that_is_left_gives_back_what_it_holds(clock: DrivenClo
     assert [(holder.outstanding, holder.answered) for holder in bucket.holders.values()] == [(0, 2)]
 
 
+async def test_a_governor_that_is_left_reports_its_limits_in_turn_and_only_those_with_news(
+    clock: DrivenClock, leases: ModelLeases
+) -> None:
+    (governor,) = make_governors(clock, leases, 1)
+    async with governor:
+        for account in range(20):
+            await clock.run(send(governor, users_batch(f"a{account}")))
+        await clock.advance(seconds=3)  # leases that were not used go back
+        for account in range(10):
+            slot = await clock.run(request_slot(governor, users_batch(f"a{account}")).__aenter__())
+            slot[0].mark_sent()
+        leases.asked = leases.most_at_once = 0
+        await clock.run(governor.__aexit__(None, None, None))
+
+    assert 10 <= leases.asked < 20
+    assert leases.most_at_once == 2
+    counts = [holder.outstanding for bucket in leases.model.buckets.values() for holder in bucket.holders.values()]
+    assert counts == [0] * 20
+
+
+async def test_what_fails_while_a_governor_is_left_is_not_tried_again(clock: DrivenClock, leases: ModelLeases) -> None:
+    (governor,) = make_governors(clock, leases, 1)
+    async with governor:
+        await clock.run(send(governor, users_batch()))
+        await clock.advance(seconds=3)
+        leases.is_reachable = False
+        waiter = asyncio.ensure_future(send(governor, users_batch()))
+        await clock.settle()
+        await clock.run(governor.__aexit__(None, None, None))
+        waiter.cancel()
+        asked = leases.asked
+        await clock.advance(seconds=60)
+
+    assert leases.asked == asked
+
+
 async def test_what_a_killed_process_had_in_flight_counts_as_answered_after_five_seconds(
     clock: DrivenClock, leases: ModelLeases
 ) -> None:

@@ -20,6 +20,7 @@ class ModelLeases:
         is_reachable: otherwise asking it is an error.
         is_alive: otherwise it never answers.
         asked: how many leases were asked for.
+        most_at_once: how many of them at the same time, at most.
     """
 
     clock: DrivenClock
@@ -27,12 +28,22 @@ class ModelLeases:
     is_reachable: bool = True
     is_alive: bool = True
     asked: int = 0
+    most_at_once: int = 0
+    _at_once: int = 0
 
     async def open(self) -> None:
         """Be open."""
 
     async def lease(self, request: LeaseRequest) -> Lease:
         self.asked += 1
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            return await self._lease(request)
+        finally:
+            self._at_once -= 1
+
+    async def _lease(self, request: LeaseRequest) -> Lease:
         if not self.is_alive:
             await asyncio.Event().wait()
         await self.clock.sleep(0.001)

@@ -120,6 +120,11 @@ class Holding:
             return True
         return self.in_flight > 0 and now >= self._asked_at + _HEARTBEAT
 
+    def needs_end_report(self, now: int) -> bool:
+        """Return whether there is something to report when this process leaves."""
+        is_holding = self.in_flight > 0 or self.count_leased(now) > 0 or self.has_surplus
+        return is_holding or self.ask_at > now or self.usage.is_unreported
+
     def next_report_at(self, now: int) -> int:
         """Return the tick of the next lease or report that is due; NEVER if only a request can make it so."""
         if self.needs_report(now):

@@ -104,6 +104,7 @@ class SharedWindows:
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(KEPT_CONNECTIONS)
         self._opened = 0
+        self._is_closed = False
         self._retry: Timer | None = None
 
     async def open(self) -> None:
@@ -121,21 +122,21 @@ class SharedWindows:
                 raise
             self._degrade(str(error))
         self._opened += 1
+        self._is_closed = False
 
     async def close(self) -> None:
         """Return what is leased, and report what was sent."""
         self._opened -= 1
         if self._opened > 0:
             return
-        if self._retry is not None:
-            self._retry.cancel()
-        for timer in self._windows.values():
+        self._is_closed = True
+        await self._end(set(self._tasks))
+        for timer in (self._retry, *self._windows.values()):  # those of the tasks, too, that have just ended
             if timer is not None:
                 timer.cancel()
-        await self._end(set(self._tasks))
         if not self.is_degraded:
-            now = self._now()
-            await self._end({asyncio.ensure_future(self._report_end(window, now)) for window in tuple(self._windows)})
+            reported = [window for window in tuple(self._windows) if window.holding.needs_end_report(self._now())]
+            await self._end({asyncio.ensure_future(self._report_end(window)) for window in reported})
 
     def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> LeasedWindow:
         """Return a new window of a bucket.
@@ -162,7 +163,7 @@ class SharedWindows:
         return int(self._clock.monotonic() * SECOND)
 
     def _ask(self, window: LeasedWindow, demand: Demand | None) -> None:
-        if window.is_asking:
+        if window.is_asking or self._is_closed:
             return
         window.is_asking = True
         task = asyncio.get_running_loop().create_task(self._renew(window, demand))
@@ -237,9 +238,12 @@ class SharedWindows:
         for window in tuple(self._windows):
             self._ask(window, None)
 
-    async def _report_end(self, window: LeasedWindow, now: int) -> None:
-        window.holding.end(now)
-        await self.source.lease(window.holding.make_request(Demand(0, 0), now))
+    async def _report_end(self, window: LeasedWindow) -> None:
+        """Report what a process leaves behind, after its other windows: what cannot be told in time ends by itself."""
+        async with self._turns:
+            now = self._now()
+            window.holding.end(now)
+            await self.source.lease(window.holding.make_request(Demand(0, 0), now))
 
     async def _end(self, tasks: "set[asyncio.Task[None]]") -> None:
         """Wait for tasks, but not for long; what they would have done is then given up."""

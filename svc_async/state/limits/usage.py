@@ -93,6 +93,11 @@ class Usage:
         self._lent = self.answered, self._move()
         return report
 
+    @property
+    def is_unreported(self) -> bool:
+        """Whether the shared count may not have all answers."""
+        return self.answered != self._confirmed
+
     def confirm(self) -> None:
         """Forget what was reported: the shared count has it."""
         if self._lent is None:
