@@ -30,6 +30,8 @@ __all__ = ["run_postgres"]
 
 _NAME = "the embedded PostgreSQL"
 _START_SECONDS = 60.0
+_LOCK_SECONDS = 90.0
+"""For another process to start or stop the server; one that stands still keeps nobody waiting for ever."""
 _PAUSE = 0.1
 _ROOT_FOLDER = Path("/var/lib/svc_async")
 _SETTINGS = "unix_socket_permissions = 0700\nlisten_addresses = ''\n"
@@ -95,10 +97,11 @@ class _Server:
         return cls(_build_url(server), folder, users, server)
 
     def leave(self) -> None:
-        """Stop the server unless others use it."""
-        with _lock(self._folder / "postgres.lock"), self._users:
+        """Stop the server unless others use it; if another process keeps the lock, it goes on until somebody does."""
+        users = self._users  # closed before the lock is released, or if another process keeps it
+        with users, suppress(StateUnavailable), _lock(self._folder / "postgres.lock"), users:
             try:
-                fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 return
             with suppress(Exception):  # of the wheel; a server that is gone need not be stopped
@@ -111,9 +114,21 @@ def _build_url(server: "PostgresServer") -> str:
 
 @contextmanager
 def _lock(path: Path) -> Generator[None]:
-    """Hold the lock of a file within the block; wait for it."""
+    """Hold the lock of a file within the block; wait for it.
+
+    Raises:
+        StateUnavailable: another process keeps it.
+    """
+    end = time.monotonic() + _LOCK_SECONDS
     with _open_lock(path) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise StateUnavailable(_NAME, "another process is starting or stopping it") from None
+            time.sleep(_PAUSE)
         yield
 
 

@@ -193,7 +193,8 @@ def _is_running(state: JobState | None, silence: timedelta) -> bool:
 async def prune_journals(connection: "Connection", before: datetime) -> int:
     """Delete the journals of finished jobs that were last written before a moment; return how many.
 
-    Those of the parts of a job are deleted together, when all of them are finished.
+    Those of the parts of a job are deleted together, when all of them are finished; of a job on a cluster, once the job
+    itself was deleted: it may have parts that have not begun.
     """
     return int(await connection.fetchval(_PRUNE, before))
 
@@ -215,6 +216,8 @@ _LIST = """
 _PRUNE = """
     WITH pruned AS (
         DELETE FROM journals AS old WHERE finished AND active_at < $1 AND NOT EXISTS (
+            SELECT FROM cluster_jobs WHERE cluster_jobs.name = old.job
+        ) AND NOT EXISTS (
             SELECT FROM journals AS part
             WHERE part.job = old.job AND (NOT part.finished OR part.active_at >= $1)
         ) RETURNING 1

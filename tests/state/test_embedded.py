@@ -1,5 +1,6 @@
 """The PostgreSQL of this user: started by the first process, stopped by the last, whatever happens in between."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -159,6 +160,16 @@ async def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -
     with pytest.raises(StateUnavailable, match=r"embedded PostgreSQL cannot be reached \(Not a directory\)"):
         async with run_postgres(tmp_path / "file" / "svc_async"):
             pass
+
+
+async def test_a_process_that_keeps_the_lock_keeps_nobody_waiting_for_ever(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("svc_async.state.embedded._LOCK_SECONDS", 0)
+    with (folder / "postgres.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StateUnavailable, match="another process is starting or stopping it"):
+            await run_postgres(folder).__aenter__()
 
 
 async def test_a_folder_with_spaces_is_refused(tmp_path: Path) -> None:

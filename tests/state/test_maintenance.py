@@ -81,8 +81,15 @@ async def test_a_job_on_a_cluster_is_deleted_when_all_of_its_shards_are_finished
         await state.database.execute(
             "INSERT INTO cluster_results SELECT $1, number, '{}' FROM generate_series(1, $2) AS number", name, finished
         )
+        await state.database.execute(
+            "INSERT INTO journals (name, epoch, owner, finished) "
+            "SELECT $1 || '/000' || number, 1, 'host', true FROM generate_series(1, $2) AS number",
+            name,
+            finished,
+        )
     assert (await state.prune(older_than=timedelta(days=1))).jobs == 0
-    assert (await state.prune(older_than=timedelta())).jobs == 1
+    report = await state.prune(older_than=timedelta())
+    assert (report.jobs, report.journals) == (1, 3), "those of a job that has not ended are kept"
     rows = await state.database.fetch("SELECT name FROM cluster_jobs ORDER BY name")
     assert [row["name"] for row in rows] == ["begun", "not begun"]
 

@@ -239,7 +239,7 @@ class SharedWindows:
             self._ask(window, None)
 
     async def _report_end(self, window: LeasedWindow) -> None:
-        """Report what a process leaves behind, after its other windows: what cannot be told in time ends by itself."""
+        """Report what a process leaves behind, in turn; what there is no time for ends by itself."""
         async with self._turns:
             now = self._now()
             window.holding.end(now)
