@@ -138,11 +138,12 @@ class Call(Generic[T]):
     ) -> CallEvent:
         """Return the event of the attempt that has just ended."""
         request, answer = self.request, self.answer
-        scheme, host, port = _find_server(endpoints, request.surface)
+        scheme, host, port, base_path = _find_server(endpoints, request.surface)
         seconds = self._clock.monotonic() - self._started
         return CallEvent(
             method=request.method,
             path=request.public_path,
+            base_path=base_path,
             host=host,
             port=port,
             is_secure=scheme == "https",
@@ -182,12 +183,12 @@ class Call(Generic[T]):
         return f"{self.request.method} {self.request.public_path}"
 
 
-def _find_server(endpoints: Endpoints, surface: Surface) -> tuple[str, str, int]:
+def _find_server(endpoints: Endpoints, surface: Surface) -> tuple[str, str, int, str]:
     try:
         url = urlsplit(endpoints.of(surface))
     except InvalidArgument:  # there is no such host, and nothing was sent
-        return "", "", 0
-    return url.scheme, url.hostname or "", url.port or _PORTS[url.scheme]
+        return "", "", 0, ""
+    return url.scheme, url.hostname or "", url.port or _PORTS[url.scheme], url.path
 
 
 def _find_errors(request: Request[Any], answer: Answer) -> Sequence[Any]:

@@ -37,6 +37,7 @@ class CallEvent:
     Attributes:
         method: the HTTP method.
         path: the path as the reference prints it, without ids; of `Session.request`, its beginning only.
+        base_path: the path of the base URL, which comes before it; usually empty.
         host: the host of the service.
         port: its port.
         is_secure: whether it is reached by HTTPS.
@@ -60,6 +61,7 @@ class CallEvent:
 
     method: str
     path: str
+    base_path: str
     host: str
     port: int
     is_secure: bool

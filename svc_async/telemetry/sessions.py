@@ -151,9 +151,10 @@ def _describe(event: CallEvent) -> Attributes:
     """Return the attributes that only spans have."""
     port = f":{event.port}" if event.port not in {80, 443} else ""
     scheme = "https" if event.is_secure else "http"
+    host = f"[{event.host}]" if ":" in event.host else event.host
     more: Attributes = {
         # Identifiers are left out, as the conventions ask for what is sensitive.
-        "url.full": f"{scheme}://{event.host}{port}{_redact(event.path)}",
+        "url.full": f"{scheme}://{host}{port}{event.base_path}{_redact(event.path)}",
         "http.request.body.size": event.bytes_sent,
         "http.response.body.size": event.bytes_received,
     }

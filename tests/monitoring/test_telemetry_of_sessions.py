@@ -4,14 +4,18 @@ import asyncio
 import subprocess
 import sys
 
+import attrs
 import pytest
 from opentelemetry.semconv.attributes import error_attributes, http_attributes, server_attributes
 from opentelemetry.semconv.metrics import http_metrics
 from opentelemetry.trace import SpanKind, StatusCode
 
 from svc_async import NotFound, Session, WouldWaitTooLong, WrongState
+from svc_async.monitoring import CallEvent
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from svc_async.telemetry import instrument
+from svc_async.telemetry.meters import create_meter, create_tracer
+from svc_async.telemetry.sessions import SessionTelemetry
 from tests.support.telemetry import Telemetry
 
 READ = ("GET", "*/accounts/*")
@@ -40,9 +44,20 @@ async def test_a_call_is_a_span_below_that_of_its_caller(sandbox: Sandbox, telem
         server_attributes.SERVER_ADDRESS: "127.0.0.1",
         server_attributes.SERVER_PORT: port,
         "http.request.body.size": 0,
-        "url.full": f"http://127.0.0.1:{port}/12/accounts/REDACTED",
+        "url.full": f"http://127.0.0.1:{port}/ads/12/accounts/REDACTED",
         **COMMON,
     }
+
+
+async def test_an_address_of_ipv6_is_in_brackets_in_the_url(session: Session, telemetry: Telemetry) -> None:
+    events: list[CallEvent] = []
+    session.subscribe(events.append)
+    await session.accounts.list().first()
+    observer = SessionTelemetry(create_tracer(telemetry.tracers), create_meter(telemetry.meters))
+    observer.observe(attrs.evolve(events[0], host="::1", port=443, is_secure=True))  # not every machine has IPv6
+    (span,) = telemetry.spans
+    assert (span.attributes or {})["url.full"] == "https://[::1]/ads/12/accounts"
+    assert (span.attributes or {})[server_attributes.SERVER_ADDRESS] == "::1"
 
 
 async def test_each_attempt_is_a_span_with_its_times(
