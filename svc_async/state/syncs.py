@@ -158,12 +158,12 @@ class SyncTables:
 
     async def find(self, table: str, number: int) -> Sequence[Any] | None:
         """Return the columns of a row by its number; None if there is none."""
-        rows = await self._read_rows(f"{_SELECT[table]} AND item.id = $3 {_MINE}", number)
+        rows = await self._read_rows(table, f"{_SELECT[table]} AND item.id = $3 {_MINE}", number)
         return rows[0] if rows else None
 
     async def select(self, table: str) -> Sequence[Sequence[Any]]:
         """Return the columns of all rows, by their numbers."""
-        return await self._read_rows(f"{_SELECT[table]} {_MINE} ORDER BY item.id")
+        return await self._read_rows(table, f"{_SELECT[table]} {_MINE} ORDER BY item.id")
 
     async def list_numbers(self, table: str) -> Sequence[int]:
         """Return the numbers of all rows, ascending."""
@@ -184,10 +184,10 @@ class SyncTables:
         """Return the error that says that the state is damaged."""
         return self.make_error("is damaged; restore the database from a backup")
 
-    async def _read_rows(self, statement: str, *arguments: object) -> Sequence[Sequence[Any]]:
+    async def _read_rows(self, table: str, statement: str, *arguments: object) -> Sequence[Sequence[Any]]:
         """Return the columns of rows, without number and checksum."""
         try:
-            return [check_row(row[2:]) for row in await self._read(statement, *arguments)]
+            return [check_row(table, row[2:]) for row in await self._read(statement, *arguments)]
         except DamagedState:
             raise self.make_damage_error() from None
 

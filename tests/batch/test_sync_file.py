@@ -12,6 +12,7 @@ import pytest
 
 from svc_async import UnusableFile
 from svc_async.batch.sync.pages.file import FORMAT, StateFile
+from svc_async.batch.sync.pages.tables import add_checksum
 from svc_async.batch.sync.sending import ClockReading
 from tests.support.sync_states import (
     NOW,
@@ -149,6 +150,32 @@ async def test_a_damaged_page_is_said_with_what_to_do(path: Path) -> None:
     assert str(caught.value).endswith(
         "is damaged; without it, the next sync sends all rows and removes none: move the file away"
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("about", (1, "a", 3, 1, 0, None, None)),
+        ("sending", (1, 0, 0, 1.0, None, 9)),
+        ("outcome", (1, 1, 1, 0, 2**60, b"")),
+        ("selection", (0, b"no zlib")),
+        ("plan", (1, b"\xff" * 4, *[b""] * 7)),
+        ("service_key", (1, 7, b"")),
+    ],
+)
+async def test_what_no_sync_has_written_is_damage_whatever_its_checksum(
+    path: Path, table: str, row: tuple[object, ...]
+) -> None:
+    async with open_file(path) as state:
+        await sync(state, {1: 10})
+    with closing(sqlite3.connect(path)) as database, database:
+        values = add_checksum(row)
+        places = ", ".join("?" * len(values))
+        database.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", values)  # noqa: S608 - our own names
+
+    with pytest.raises(UnusableFile, match="is damaged"):
+        async with open_file(path) as state:
+            await compare(state, {1: 10})
 
 
 def fail_at(number: int) -> type[sqlite3.Connection]:

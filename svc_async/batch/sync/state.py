@@ -203,7 +203,9 @@ class SyncState:
             places = (await self._records.read_plan(index, pages)).find_removals(stage)
             if places:
                 page = await self._records.read_page(index, pages)
-                yield [_describe_removal(page, place, each) for each, place in enumerate(places, number)]
+                with self._records.report():
+                    removals = [_describe_removal(page, place, each) for each, place in enumerate(places, number)]
+                yield removals
                 number += len(places)
 
     def upserts(self, rows: Iterable[T], stage: Stage) -> Iterator[T]:

@@ -48,6 +48,8 @@ FORMAT = FileFormat(
     CREATE TABLE service_key (id INTEGER PRIMARY KEY, key BLOB, service_key BLOB, checksum INTEGER)
     """,
 )
+_MAX_ROW = 67_108_864
+"""Bytes of a row; a page of a list of a billion rows has a fifth of it."""
 _CACHE = "PRAGMA cache_size = -4096"
 _INSERT = {
     table: f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * (len(columns) + 2))})"  # noqa: S608 - our own names
@@ -79,6 +81,7 @@ class StateFile:
         self._connection = connect(path, FORMAT, exclusive=True, journal_mode="DELETE", factory=factory)
         try:
             self._execute(_CACHE)
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW)
         except BaseException:
             self.close()
             raise
@@ -162,7 +165,7 @@ class StateFile:
 
     def _select(self, table: str, condition: str) -> Sequence[Sequence[Any]]:
         with self._report():
-            return [check_row(row) for row in self._query(f"{_SELECT[table]} {condition}")]
+            return [check_row(table, row) for row in self._query(f"{_SELECT[table]} {condition}")]
 
     def _query(self, statement: str) -> list[tuple[Any, ...]]:
         with self._report():

@@ -19,7 +19,7 @@ from svc_async.batch.sync.pages.marks import (
     settle_added,
     settle_moved,
 )
-from svc_async.batch.sync.pages.page import ID_SIZE, KEY_SIZE, REST_SIZE, StatePage
+from svc_async.batch.sync.pages.page import ID_SIZE, KEY_SIZE, REST_SIZE, DamagedState, StatePage
 from svc_async.batch.sync.plan import Stage, has_name
 
 __all__ = ["PlanOutcomes", "PlannedPage", "apply_delta", "settle_page"]
@@ -60,6 +60,12 @@ class PlannedPage:
     contents: bytes = b""
     added_places: "array[int]" = attrs.field(factory=lambda: array("I"))
     added_positions: "array[int]" = attrs.field(factory=lambda: array("I"))
+
+    def __attrs_post_init__(self) -> None:
+        columns = (self.actions, self.positions, self.flags, self.days, self.contents[::_CONTENT_SIZE])
+        sizes = {len(self.places), *map(len, columns)}
+        if len(sizes) != 1 or len(self.contents) % _CONTENT_SIZE or len(self.added_places) != len(self.added_positions):
+            raise DamagedState
 
     def __bool__(self) -> bool:
         return bool(self.places or self.added_places)

@@ -16,13 +16,15 @@ from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
-from zlib import compress, decompress
+from zlib import compress, decompressobj
 from zlib import error as ZlibError  # noqa: N812 - it is a class
 
 import attrs
 
+from svc_async.batch.sync.pages.marks import NEVER, RowOutcome
 from svc_async.batch.sync.pages.page import (
     ID_SIZE,
+    MAX_PAGES,
     REST_SIZE,
     DamagedState,
     StatePage,
@@ -39,6 +41,10 @@ from svc_async.batch.sync.sending import SendingNote
 __all__ = ["About", "PageWriter", "RecordedOutcome", "StateRecords"]
 
 _CODES_TOGETHER = 2**20
+_MOST_CODES = 2**32
+"""More rows than a source has: positions have four bytes."""
+_DAMAGED = (DamagedState, ZlibError, LookupError, ValueError, TypeError, OverflowError)
+"""What it raises to use what a checksum fits and nothing of ours has written."""
 
 
 @attrs.frozen
@@ -59,6 +65,12 @@ class About:
     expires: int = 0
     late: SendingNote | None = None
 
+    def __attrs_post_init__(self) -> None:
+        if not 1 <= self.pages <= MAX_PAGES or self.pages & (self.pages - 1):
+            raise DamagedState
+        if not (0 <= self.rows <= _MOST_CODES and 0 <= self.expires <= NEVER):
+            raise DamagedState
+
 
 @attrs.frozen
 class RecordedOutcome:
@@ -69,7 +81,7 @@ class RecordedOutcome:
     """
 
     part: Part
-    outcome: int
+    outcome: RowOutcome
     numbers: Sequence[int]
 
 
@@ -102,14 +114,15 @@ class StateRecords:
         if found is None:
             return None
         target, pages, rows, expires, monotonic, boot = found
-        return About(target, pages, rows, expires, None if monotonic is None else SendingNote(monotonic, boot))
+        with self.report():
+            return About(target, pages, rows, expires, None if monotonic is None else SendingNote(monotonic, boot))
 
     async def read_page(self, index: int, pages: int) -> StatePage:
         """Return a page with its marks."""
         ids, rests, names, service_keys = await self._find_row("page", pages + index)
         page = await self.read_marks(index, pages)
         count = len(page)
-        with self._report():
+        with self.report():
             return StatePage(
                 bytearray(ids),
                 bytearray(rests or bytes(REST_SIZE * count)),
@@ -123,7 +136,7 @@ class StateRecords:
         """Return a page with its marks only; the other columns hold zeros."""
         days, flags = await self._find_row("mark", pages + index)
         count = len(flags)
-        with self._report():
+        with self.report():
             return StatePage(
                 bytearray(ID_SIZE * count),
                 bytearray(REST_SIZE * count),
@@ -141,7 +154,7 @@ class StateRecords:
         if found is None:
             return PlannedPage()
         places, actions, positions, flags, days, contents, added_places, added_positions = found
-        with self._report():
+        with self.report():
             return PlannedPage(
                 places=unpack_numbers("I", places),
                 actions=actions,
@@ -157,9 +170,12 @@ class StateRecords:
         """Return which rows are sent."""
         codes = bytearray()
         for number, (packed,) in enumerate(await self._tables.select("selection")):
-            with self._report():
-                codes += decompress(packed)
-                if len(codes) < _CODES_TOGETHER * number:
+            with self.report():
+                unpacked = decompressobj().decompress(packed, _CODES_TOGETHER + 1)
+                if len(codes) != _CODES_TOGETHER * number or len(unpacked) > _CODES_TOGETHER:
+                    raise DamagedState
+                codes += unpacked
+                if len(codes) > _MOST_CODES:
                     raise DamagedState
         return codes
 
@@ -167,9 +183,10 @@ class StateRecords:
         """Return the outcomes that are known."""
         for number in range(1, max(await self._tables.list_numbers("outcome"), default=0) + 1):
             part, outcome, first, count, packed = await self._find_row("outcome", number)
-            with self._report():
+            with self.report():
                 numbers = unpack_numbers("I", packed) if packed else range(first, first + count)
-            yield RecordedOutcome(PARTS[part], outcome, numbers)
+                recorded = RecordedOutcome(PARTS[part], RowOutcome(outcome), numbers)
+            yield recorded
 
     async def read_service_keys(self) -> Mapping[bytes, bytes]:
         """Return the service's keys that were recorded, by the key of the row."""
@@ -182,11 +199,11 @@ class StateRecords:
         return found
 
     @contextmanager
-    def _report(self) -> Generator[None]:
-        """Report that what was read cannot be unpacked."""
+    def report(self) -> Generator[None]:
+        """Report that what was read cannot be unpacked or used."""
         try:
             yield
-        except (DamagedState, ZlibError):
+        except _DAMAGED:
             raise self._tables.make_damage_error() from None
 
 

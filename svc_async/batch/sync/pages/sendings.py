@@ -1,7 +1,8 @@
 """When the requests of a sync were sent, in the tables `sending` and `sent` of its state."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import attrs
@@ -12,6 +13,10 @@ from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
 from svc_async.batch.sync.sending import Allowance, ClockReading, SendingNote
 
 __all__ = ["PartEnd", "Sending", "Sendings"]
+
+
+_MOST_SENT = 10_000
+"""Requests of one note; more than any limit admits in the time of a note."""
 
 
 class PartEnd(enum.IntEnum):
@@ -30,13 +35,13 @@ class Sending:
 
     Attributes:
         last: when a request was last sent.
-        ended: the number of its `PartEnd`.
+        ended: how it ended.
     """
 
     stage: Stage
     part: Part
     last: SendingNote
-    ended: int
+    ended: PartEnd
 
 
 class Sendings:
@@ -84,10 +89,12 @@ class Sendings:
 
     async def read(self) -> list[Sending]:
         """Return the parts that were begun, in this order."""
-        return [
-            Sending(STAGES[stage], PARTS[part], SendingNote(monotonic, boot), ended)
-            for stage, part, monotonic, boot, ended in await self._tables.select("sending")
-        ]
+        rows = await self._tables.select("sending")
+        with self._report():
+            return [
+                Sending(STAGES[stage], PARTS[part], SendingNote(monotonic, boot), PartEnd(ended))
+                for stage, part, monotonic, boot, ended in rows
+            ]
 
     async def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
         """Return when the last requests were sent that a governor has not counted; see `SyncStore`."""
@@ -95,9 +102,18 @@ class Sendings:
         rows = await self._tables.select("sent")
         found: dict[Part, list[datetime]] = {part: [] for part in PARTS}
         if rows and rows[-1][-1] != governor:
-            for part, moment, count, _ in rows:
-                found[PARTS[part]] += [datetime.fromtimestamp(moment + SENDABLE, UTC)] * count
+            with self._report():
+                for part, moment, count, _ in rows:
+                    found[PARTS[part]] += [datetime.fromtimestamp(moment + SENDABLE, UTC)] * min(count, _MOST_SENT)
         return found
+
+    @contextmanager
+    def _report(self) -> Generator[None]:
+        """Report that what was read cannot be used."""
+        try:
+            yield
+        except (LookupError, ValueError, OverflowError):
+            raise self._tables.make_damage_error() from None
 
     async def _write_note(self, now: ClockReading, last: Allowance | None) -> Allowance:
         moment, moments = now.now.timestamp(), await self._read_moments()

@@ -9,9 +9,9 @@ from types import MappingProxyType
 import attrs
 
 from svc_async.batch.sync.pages.marks import Action, RowOutcome
-from svc_async.batch.sync.pages.page import StatePage, find_page
+from svc_async.batch.sync.pages.page import DamagedState, StatePage, find_page
 from svc_async.batch.sync.pages.planned import PlannedPage, PlanOutcomes, settle_page
-from svc_async.batch.sync.pages.records import About, PageWriter, StateRecords
+from svc_async.batch.sync.pages.records import About, PageWriter, RecordedOutcome, StateRecords
 from svc_async.batch.sync.pages.selection import Selection
 from svc_async.batch.sync.pages.sendings import PartEnd, Sending
 from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
@@ -78,13 +78,8 @@ async def _collect_outcomes(
     """Return the outcomes of the rows of each part, by number."""
     outcomes: dict[Part, bytearray] = {part: bytearray(sum(counts[part].values())) for part in PARTS}
     async for recorded in records.read_outcomes():
-        known, numbers = outcomes[recorded.part], recorded.numbers
-        if recorded.outcome == RowOutcome.UNKNOWN:  # says nothing about a row of which more is known
-            numbers = [number for number in numbers if not known[number]]
-        if isinstance(numbers, range):
-            known[numbers.start : numbers.stop] = bytes([recorded.outcome]) * len(numbers)
-        else:
-            deque(map(known.__setitem__, numbers, repeat(recorded.outcome)), 0)
+        with records.report():
+            _note_outcome(outcomes[recorded.part], recorded)
     meanings = {(each.part, each.stage): _MEANING[each.ended] for each in begun}
     for part in PARTS:
         first = 0
@@ -93,6 +88,18 @@ async def _collect_outcomes(
             outcomes[part][rows] = outcomes[part][rows].translate(meanings.get((part, stage), _NOT_BEGUN))
             first = rows.stop
     return outcomes
+
+
+def _note_outcome(known: bytearray, recorded: RecordedOutcome) -> None:
+    numbers = recorded.numbers
+    if isinstance(numbers, range) and not 0 <= numbers.start <= numbers.stop <= len(known):
+        raise DamagedState
+    if recorded.outcome == RowOutcome.UNKNOWN:  # says nothing about a row of which more is known
+        numbers = [number for number in numbers if not known[number]]
+    if isinstance(numbers, range):
+        known[numbers.start : numbers.stop] = bytes([recorded.outcome]) * len(numbers)
+    else:
+        deque(map(known.__setitem__, numbers, repeat(recorded.outcome)), 0)
 
 
 async def _settle_pages(
@@ -113,8 +120,9 @@ async def _settle_pages(
         found = service_keys.get(index, {})
         is_whole = bool(planned.places or found)
         page = await (records.read_page(index, pages) if is_whole else records.read_marks(index, pages))
-        changed = settle_page(page, planned, outcomes, numbers=numbers, expires=about.expires)
-        changed |= _set_service_keys(page, planned, found)
+        with records.report():
+            changed = settle_page(page, planned, outcomes, numbers=numbers, expires=about.expires)
+            changed |= _set_service_keys(page, planned, found)
         if changed:
             await writer.write_page(index, pages, page)
         else:

@@ -11,28 +11,39 @@ from svc_async.errors import SvcError
 
 __all__ = ["COLUMNS", "PLAN_TABLES", "StateTables", "TableWriter", "add_checksum", "check_row"]
 
-COLUMNS: Mapping[str, Sequence[str]] = MappingProxyType(
+_TYPES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "about": ("target", "pages", "rows", "expires", "monotonic", "boot"),
-        "page": ("ids", "rests", "names", "service_keys"),
-        "mark": ("days", "flags"),
-        "plan": (
-            "places",
-            "actions",
-            "positions",
-            "flags",
-            "days",
-            "contents",
-            "added_places",
-            "added_positions",
+        "about": {
+            "target": str,
+            "pages": int,
+            "rows": int,
+            "expires": int,
+            "monotonic": float | None,
+            "boot": str | None,
+        },
+        "page": dict.fromkeys(("ids", "rests", "names", "service_keys"), bytes),
+        "mark": dict.fromkeys(("days", "flags"), bytes),
+        "plan": dict.fromkeys(
+            (
+                "places",
+                "actions",
+                "positions",
+                "flags",
+                "days",
+                "contents",
+                "added_places",
+                "added_positions",
+            ),
+            bytes,
         ),
-        "selection": ("codes",),
-        "outcome": ("part", "outcome", "first", "count", "numbers"),
-        "sending": ("stage", "part", "monotonic", "boot", "ended"),
-        "sent": ("part", "moment", "count", "governor"),
-        "service_key": ("key", "service_key"),
+        "selection": {"codes": bytes},
+        "outcome": {"part": int, "outcome": int, "first": int, "count": int, "numbers": bytes},
+        "sending": {"stage": int, "part": int, "monotonic": float, "boot": str | None, "ended": int},
+        "sent": {"part": int, "moment": float, "count": int, "governor": str},
+        "service_key": {"key": bytes, "service_key": bytes},
     }
 )
+COLUMNS: Mapping[str, Sequence[str]] = MappingProxyType({table: tuple(types) for table, types in _TYPES.items()})
 """The columns of each table, besides the number of the row and the checksum."""
 PLAN_TABLES = ("plan", "selection", "outcome", "sending", "service_key")
 """What is empty when nothing is left to settle."""
@@ -108,12 +119,13 @@ def add_checksum(row: Sequence[object]) -> tuple[object, ...]:
     return (*row, checksum(*row[1:]))
 
 
-def check_row(row: Sequence[Any]) -> Sequence[Any]:
+def check_row(table: str, row: Sequence[Any]) -> Sequence[Any]:
     """Return the columns of a row without the checksum at its end.
 
     Raises:
-        DamagedState: it is another one.
+        DamagedState: it is another one, or a column is of another type.
     """
-    if checksum(*row[:-1]) != row[-1]:
+    columns = row[:-1]
+    if checksum(*columns) != row[-1] or not all(map(isinstance, columns, _TYPES[table].values())):
         raise DamagedState
-    return row[:-1]
+    return columns

@@ -1,0 +1,136 @@
+"""The state of a sync takes bounded memory and time, whatever its rows hold that a checksum fits."""
+
+import asyncio
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from svc_async.batch.sync.pages.file import FORMAT
+from svc_async.batch.sync.pages.tables import COLUMNS, add_checksum
+from svc_async.batch.sync.sending import ClockReading
+from svc_async.errors import UnusableFile
+from tests.support.bounded_process import MIB, measure_peaks
+from tests.support.sync_states import NOW, YEAR, UnsyncedConnection, compare, open_file, sync
+
+ODD: Sequence[Any] = (
+    None,
+    b"",
+    b"\0",
+    b"\xff" * 7,
+    b"\xff" * 4_096,
+    "x",
+    -1,
+    7,
+    10**6,
+    2**62,
+    -(2**63),
+    1.5,
+    float("inf"),
+)
+DAMAGED = {"is damaged", "belongs to another list, or to one of another host"}
+
+Row = Sequence[object]
+
+
+async def prepare(path: Path) -> None:
+    """Leave a state with rows in every table."""
+    async with open_file(path) as state:
+        await sync(state, {number: number for number in range(1, 50)})
+        await compare(state, {number: number for number in range(25, 80)})
+        await state.begin(expires=NOW + YEAR)
+        state.start("removals", "now")
+        await state.admit(lambda: ClockReading(NOW, 1_000.0))
+        state.record_accepted("removals", [3, 1, 7])
+        state.record_service_keys({b"k" * 16: "one"})
+
+
+async def use(path: Path) -> str:
+    """Return what is wrong with a state."""
+    try:
+        async with open_file(path, factory=UnsyncedConnection) as state:
+            await state.find_sent("another governor")
+            await sync(state, {number: number for number in range(30, 60)})
+    except UnusableFile as error:
+        return error.problem.partition(";")[0]
+    return "used"
+
+
+def change_columns(path: str) -> list[str]:
+    """Set each column of each table to odd values, with the right checksum; return what became of it."""
+    base, told = Path(path), set[str]()
+    asyncio.run(prepare(base))
+    whole = base.read_bytes()
+    for table, columns in COLUMNS.items():
+        for index in range(len(columns)):
+            for value in ODD:
+                base.write_bytes(whole)
+                set_column(base, table, index, value)
+                told.add(asyncio.run(use(base)))
+    return sorted(told)
+
+
+def set_column(path: Path, table: str, index: int, value: Any) -> None:
+    columns = ", ".join(COLUMNS[table])
+    with closing(sqlite3.connect(path)) as database, database:
+        for number, *row in database.execute(f"SELECT id, {columns} FROM {table}").fetchall():  # noqa: S608 - our own names
+            row[index] = value
+            put(database, table, (number, *row))
+
+
+def put(database: sqlite3.Connection, table: str, row: Row) -> None:
+    values = add_checksum(row)
+    places = ", ".join("?" * len(values))
+    database.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", values)  # noqa: S608 - our own names
+
+
+def test_a_value_that_no_sync_has_written_is_damage(tmp_path: Path) -> None:
+    (peak,) = measure_peaks(change_columns, {"": [str(tmp_path / "state")]}).values()
+    assert {*peak.value} <= {*DAMAGED, "used"}
+    assert "is damaged" in peak.value
+    assert peak.bytes < 32 * MIB
+
+
+def pack_codes(size: int) -> bytes:
+    return zlib.compress(bytes(size), 9)
+
+
+BOMBS: dict[str, Iterator[tuple[str, Row]]] = {
+    "a selection that grows": iter([("selection", (0, pack_codes(500 * MIB)))]),
+    "outcomes of more rows than there are": iter([("outcome", (1, 0, 1, 0, 2**60, b""))]),
+    "unknown outcomes of more rows than there are": iter([("outcome", (1, 0, 3, 0, 2**60, b""))]),
+    "requests without number": iter([("sent", (1, 0, 1.0, 2**60, "g"))]),
+    "pages without number": iter([("about", (1, "a", 2**40, 0, 0, None, None))]),
+    "names without end": iter([("page", (1, b"", b"", b"\xff\xff\xff\xff" * MIB, b""))]),
+    "a large row": iter([("page", (1, bytes(65 * MIB), b"", b"", b""))]),
+    "places of a page that is small": iter(
+        [("plan", (1, *[b"\xff" * 4 * MIB, b"\1" * MIB] * 2, bytes(2 * MIB), bytes(8 * MIB), b"", b""))]
+    ),
+}
+
+
+def read_bomb(path: str) -> str:
+    return asyncio.run(use(Path(path)))
+
+
+def test_no_state_takes_more_than_its_bounds(tmp_path: Path) -> None:
+    for name, rows in BOMBS.items():
+        asyncio.run(prepare(tmp_path / name))
+        with closing(sqlite3.connect(tmp_path / name)) as database, database:
+            for table, row in rows:
+                put(database, table, row)
+    (tmp_path / "view").write_bytes(b"")
+    with closing(sqlite3.connect(tmp_path / "view")) as database:
+        endless = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r)"
+        database.executescript(
+            f"CREATE VIEW about AS {endless} SELECT n AS id, 'a' AS target FROM r;"  # noqa: S608 - our own names
+            f"PRAGMA application_id = {FORMAT.application_id}; PRAGMA user_version = {FORMAT.version}"
+        )
+    names = [*BOMBS, "view"]
+    peaks = measure_peaks(read_bomb, {name: [str(tmp_path / name)] for name in names})
+    told = {name: peak.value for name, peak in peaks.items() if peak.value != "is damaged"}
+    counted = {"requests without number": "used"}  # up to a number
+    assert told == {**counted, "a large row": "cannot be used: string or blob too big"}
+    assert {name: peak for name, peak in peaks.items() if peak.bytes > 192 * MIB or peak.seconds > 5} == {}
