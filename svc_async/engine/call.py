@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from svc_async.clock import Clock
-from svc_async.errors import InvalidArgument, Sent, SvcError
+from svc_async.errors import InvalidArgument, RateLimited, Sent, SvcError
 from svc_async.governor.slot import Slot
 from svc_async.monitoring import CallEvent, LimitExceededEvent, LimitWaitEvent
 from svc_async.printable import clean
@@ -71,7 +71,9 @@ class Call(Generic[T]):
     def log_repeat(self, error: SvcError, wait: float) -> None:
         """Note that the call is repeated in some seconds."""
         self._next_backoff = wait
-        _log.warning("%s: %s; repeated in %.3g s", self._name, _describe(error), wait)
+        # After a 429 the governor knows when, and its wait is part of the next attempt.
+        when = "when the rate limit opens" if isinstance(error, RateLimited) and not wait else f"in {wait:.3g} s"
+        _log.warning("%s: %s; repeated %s", self._name, _describe(error), when)
 
     def describe_answer(self, request_id_header: str | None) -> CallAnswer:
         """Return the answer of a call that has succeeded."""

@@ -54,6 +54,18 @@ async def test_a_repeat_is_a_warning_with_its_wait(
     assert call.endswith(", 2 attempts, waited 7.000 s")
 
 
+async def test_a_repeat_after_a_429_waits_for_the_rate_limit(
+    session: Session, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, HTTP)
+    sandbox.faults.on(*READ).once().do(Fault.rate_limited(reset=30))
+    await session.accounts.get(sandbox.account_id)
+
+    (_, repeat), (_, call) = list_lines(caplog)
+    assert repeat == "GET /12/accounts/{account_id}: RateLimited (HTTP 429); repeated when the rate limit opens"
+    assert float(call.split("waited ")[1].split()[0]) > 20
+
+
 async def test_a_call_that_never_had_its_turn_has_not_waited(
     session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
