@@ -34,9 +34,9 @@ JobPhase = Literal[
 ]
 """What a job does.
 
-Every job checks its source, sends, and waits for the quarantine if it must. A sync reads its source, compares it with
-the state, records the plan, and settles the state in the end. A job on a cluster plans how its source is divided,
-encodes rows and exchanges them.
+Every job checks its source, sends, and waits for the quarantine if it must; a resumed one first reads what earlier runs
+have read. A sync reads its source, compares it with the state, records the plan, and settles the state in the end. A
+job on a cluster plans how its source is divided, encodes rows and exchanges them.
 """
 
 
@@ -325,7 +325,14 @@ class Accounting:
         self.failures.extend(failures[: KEPT_FAILURES - len(self.failures)])
 
     def progress(
-        self, *, pending: int, in_flight: int, in_doubt: int, seconds: float, resend_in: float | None = None
+        self,
+        *,
+        pending: int,
+        in_flight: int,
+        in_doubt: int,
+        seconds: float,
+        resend_in: float | None = None,
+        phase: JobPhase = "sending",
     ) -> Progress:
         """Return how far the job is.
 
@@ -346,7 +353,7 @@ class Accounting:
             resend_in=resend_in,
             rate_limited=self.rate_limited,
             seconds=seconds,
-            phase="sending",
+            phase=phase,
         )
 
     def report(self, *, pending: int, in_doubt: int) -> Report:

@@ -9,8 +9,8 @@ Only the uploader repeats a request, and a budget for the whole job keeps an out
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -36,10 +36,10 @@ from svc_async.batch.lane_events import (
 )
 from svc_async.batch.ledger import Ledger, Resumption
 from svc_async.batch.recovery import RecoveryPolicy, remove_hashes_from_error, summarize
-from svc_async.batch.report import Failure, Progress, Report
+from svc_async.batch.report import Failure, JobPhase, Progress, Report
 from svc_async.batch.sender import BatchSender, make_job_sender
 from svc_async.batch.settings import BatchSettings, JobSizes, Observers
-from svc_async.batch.source import RowSource
+from svc_async.batch.source import RowSource, Slice
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ApiError, BatchError, RateLimited, SvcError
 from svc_async.monitoring import RowsEvent, Subscribers
@@ -52,6 +52,7 @@ T = TypeVar("T")
 
 _LONGEST_PAUSE = 3_600.0
 """Seconds for which an answer may hold a lane; then one request finds out whether it was right."""
+_SLICES_PER_PROGRESS = 16
 _RECORDED = Recorded()
 _ELAPSED = Elapsed()
 
@@ -91,6 +92,7 @@ class Uploader(Generic[T]):
         self._due: dict[Lane, float] = {}
         self._cause: Exception | None = None
         self._finished: Report | None = None
+        self._phase: JobPhase = "sending"
 
     def _create_feeder(self, settings: BatchSettings, sizes: JobSizes) -> Feeder:
         policy = RecoveryPolicy(
@@ -140,16 +142,31 @@ class Uploader(Generic[T]):
     async def _resume(self) -> Resumption:
         """Find out what earlier runs left; nothing is sent."""
         try:
-            if self._ledger.finished is None:
-                self._notify_progress()
-                self._notify_failures(self._ledger.accounting.failures)
+            if self._ledger.finished is not None:
+                return await self._ledger.resume(self._source)
+            self._notify_failures(self._ledger.accounting.failures)
+            if self._ledger.accounting.read:
+                self._phase = "reading"
+                return await self._ledger.resume(attrs.evolve(self._source, read=self._read_again))
+            self._notify_progress()
             return await self._ledger.resume(self._source)
         except Exception as error:
             if isinstance(error, SvcError) and getattr(error, "parameter", None) == "journal":
                 raise
             raise self._describe_failure(error) from error
 
+    async def _read_again(self) -> AsyncGenerator[Slice, None]:
+        """Yield the rows of a source that an earlier run has read; until something is sent, announce how far it is."""
+        async with aclosing(self._source.read()) as slices:
+            number = 0
+            async for part in slices:
+                if self._phase == "reading" and number % _SLICES_PER_PROGRESS == 0:
+                    self._notify_progress()
+                number += 1
+                yield part
+
     async def _upload(self, resumption: Resumption) -> Report:
+        self._phase = "sending"
         self._sender.restore(self._destination.empty, self._ledger.sent_at)
         self._feeder.create_lanes()
         try:
@@ -307,6 +324,7 @@ class Uploader(Generic[T]):
             in_doubt=count_in_doubt(lanes),
             resend_in=min(due) - now if due else None,
             seconds=now - self._started,
+            phase=self._phase,
         )
         if self._observers.progress is not None:
             self._observers.progress(progress)

@@ -115,10 +115,12 @@ class _ShardTotals:
 
     Attributes:
         observers: whom to tell.
+        shards: how many shards there are.
         outcomes: what became of the shards that have ended.
     """
 
     observers: Observers
+    shards: int = 0
     outcomes: dict[int, ShardOutcome] = attrs.field(factory=dict[int, ShardOutcome])
     _encoded: set[tuple[str, int]] = attrs.field(factory=set[tuple[str, int]], init=False)
     _fragments: int = attrs.field(default=0, init=False)
@@ -161,7 +163,9 @@ class _ShardTotals:
         report = outcome.report
         last = self._latest.get(outcome.number, Progress())
         totals = {name: getattr(report, name) for name in _COUNTS}
-        self._latest[outcome.number] = attrs.evolve(last, **totals, in_flight=0, resend_in=None)
+        self._latest[outcome.number] = attrs.evolve(
+            last, **totals, in_flight=0, resend_in=None, phase_total=report.read
+        )
         if self.observers.on_failure is not None:
             for failure in report.failures:
                 self.observers.on_failure(failure)
@@ -175,7 +179,14 @@ class _ShardTotals:
         observer: Callable[[Progress], object] | None = self.observers.progress
         if observer is not None:
             total = sum(self._latest.values(), Progress())
-            observer(attrs.evolve(total, seconds=time.monotonic() - self._began, phase=self._phase))
+            now = attrs.evolve(total, seconds=time.monotonic() - self._began, phase=self._phase, phase_total=None)
+            observer(now if self._phase != "sending" else self._add_share(now))
+
+    def _add_share(self, now: Progress) -> Progress:
+        """Return the progress with how much is sent; shards that have not begun count as the others on average."""
+        rows = [each.phase_total for each in self._latest.values() if each.phase_total is not None]
+        total = round(sum(rows) / len(rows) * self.shards) if rows else None
+        return attrs.evolve(now, phase_done=now.accepted + now.coalesced + now.failed, phase_total=total)
 
 
 @attrs.define(kw_only=True)
@@ -195,6 +206,7 @@ class _ClusterRun:
         parts = _divide(specs, plans, shards, workers)
         taken = await self._take_up(parts)
         parts = _number(parts, taken.shards)
+        self.watch.shards = sum(taken.shards)
         self._take_reports(taken.reports)
         await self._work(parts, taken.number)
         self._raise_errors(parts)

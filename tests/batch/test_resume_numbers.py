@@ -40,6 +40,7 @@ async def test_a_resumed_job_begins_with_what_was_read_and_what_is_in_doubt(jour
 
     report = await upload(service, rows, journal, progress=seen.append, quarantine=QUARANTINE)
 
+    assert list(dict.fromkeys(progress.phase for progress in seen)) == ["reading", "sending"]
     first = seen[0]
     assert (first.accepted, first.in_doubt, first.requests) == (8, 4, ended.requests)
     assert first.read == known.read <= ended.read

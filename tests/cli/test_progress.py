@@ -2,12 +2,13 @@ import re
 from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
+from typing import cast
 
 import attrs
 import pytest
 from rich.console import Console
 
-from svc_async.batch.report import Progress
+from svc_async.batch.report import JobPhase, Progress
 from svc_async.cli.output.console import say, show
 from svc_async.cli.output.progress import Bars, Display, Lines, open_display
 from svc_async.cli.output.wording import format_duration
@@ -152,6 +153,28 @@ async def test_a_resumed_job_counts_the_speed_of_this_run(source: CsvSource) -> 
     await clock.advance(seconds=10)
     lines.show(attrs.evolve(HALFWAY, accepted=580, pending=400))
     assert "| 10 rows/s, 0 of" in read_output(out)
+
+
+async def test_a_resumed_job_shows_how_much_is_sent_while_it_reads_again() -> None:
+    @attrs.define
+    class Place:
+        """How far a source of a hundred bytes is read."""
+
+        bytes_read: int = 100
+        size: int = 100
+
+    clock, out, place = VirtualClock(), console(terminal=False), Place()
+    lines = Lines(cast(CsvSource, place), console=out, clock=clock, limit=1_500)
+    lines.begin("checking")
+    before = Progress(read=1_000, accepted=1_000)  # by an earlier run, of 2,000
+    steps: list[tuple[JobPhase, int]]
+    steps = [("reading", 25), ("reading", 50), ("sending", 10), ("sending", 50), ("sending", 60)]
+    for phase, bytes_read in steps:
+        place.bytes_read = bytes_read
+        await clock.advance(seconds=6)
+        lines.show(attrs.evolve(before, phase=phase))
+    shown = [line.split("%")[0] for line in read_output(out).splitlines()]
+    assert shown == ["reading 25", "reading 50", "sending 50", "sending 50", "sending 60"]
 
 
 async def test_the_speed_is_that_of_the_last_minute(source: CsvSource) -> None:

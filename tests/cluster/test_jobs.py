@@ -103,10 +103,12 @@ async def test_progress_goes_through_the_phases_and_ends_with_the_report(workben
     seen: list[Progress] = []
 
     async with workbench.open_users() as (users, state):
-        await users.upload(path, journal=state.journal("job"), cluster=workbench.client, progress=seen.append)
+        await users.upload(path, journal=state.journal("job"), cluster=workbench.client, progress=seen.append, shards=4)
 
     assert list(dict.fromkeys(progress.phase for progress in seen)) == ["planning", "encoding", "exchanging", "sending"]
-    assert seen[-1].accepted == COUNT
+    assert (seen[-1].accepted, seen[-1].phase_done, seen[-1].phase_total) == (COUNT, COUNT, COUNT)
+    sending = [progress for progress in seen if progress.phase == "sending"]
+    assert all(progress.phase_total == COUNT for progress in sending if progress.phase_done == progress.phase_total)
 
 
 async def test_without_order_a_fragment_is_a_shard(workbench: Workbench, tmp_path: Path) -> None:

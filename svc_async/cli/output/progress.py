@@ -67,6 +67,7 @@ class _Timed(Display, abc.ABC):
         self._clock = clock
         self._next = clock.monotonic() + self.pause
         self._waits = False
+        self._furthest = 0.0
         self._bars = _PhaseBars(console, clock)
         self._latest = deque[tuple[float, Progress]]()
 
@@ -95,8 +96,24 @@ class _Timed(Display, abc.ABC):
             self._latest.append((now, progress))
             while self._latest[0][0] < now - _MINUTE:
                 self._latest.popleft()
-        self._bars.move(phase, _find_share(phase, progress, self._source))
+        self._bars.move(phase, self._find_share(phase, progress))
         self._bars.wait(progress.resend_in)
+
+    def _find_share(self, phase: str, progress: Progress) -> float | None:
+        """Return how much of a phase is done; None if that is not known."""
+        if progress.phase_total:
+            return progress.phase_done / progress.phase_total
+        read = self._source.bytes_read / self._source.size if self._source.bytes_read else None
+        if phase in _READING:
+            self._furthest = max(self._furthest, (read or 0.0) if progress.read else 0.0)
+            return read
+        if phase != "sending":
+            return None
+        if not progress.read:
+            return 0.0
+        # The share of the file that is settled. A resumed job reads from the start again what it has read already.
+        self._furthest = max(self._furthest, read or 0.0)
+        return self._furthest * _count_settled(progress) / progress.read
 
     def describe_speed(self, progress: Progress) -> list[str]:
         """Return the rows a second and the requests of the last minute of this run, while it sends."""
@@ -251,18 +268,6 @@ def open_display(source: ReplayableSource, *, console: Console, clock: Clock, li
         return Display()
     draws = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("NO_COLOR")
     return (Bars if draws else Lines)(source, console=console, clock=clock, limit=limit)
-
-
-def _find_share(phase: str, progress: Progress, source: ReplayableSource) -> float | None:
-    """Return how much of a phase is done; None if that is not known."""
-    if progress.phase_total:
-        return progress.phase_done / progress.phase_total
-    if phase in _READING:
-        return source.bytes_read / source.size if source.bytes_read else None
-    if phase != "sending":
-        return None
-    settled = _count_settled(progress)  # the share of the file that is settled, by the bytes that are read
-    return source.bytes_read / source.size * settled / progress.read if progress.read else 0.0
 
 
 def _count_settled(progress: Progress) -> int:

@@ -99,7 +99,8 @@ class _Shard:
             self._announce()
 
     def _announce(self) -> None:
-        self.announce(self.task.topic, {"shard": self.task.number, "progress": attrs.asdict(self._last)})
+        progress = attrs.evolve(self._last, phase_total=len(self.rows))
+        self.announce(self.task.topic, {"shard": self.task.number, "progress": attrs.asdict(progress)})
 
     @property
     def _report(self) -> Report:
