@@ -42,7 +42,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from svc_async.printable import clean, join_first, shorten
+from svc_async.printable import clean, join_first, replace_surrogates, shorten
 
 __all__ = [
     "AccessDenied",
@@ -100,7 +100,7 @@ class ErrorDetail:
     def __attrs_post_init__(self) -> None:
         for name, most in (("code", 200), ("message", 1_000), ("parameter", 200)):
             if isinstance(text := getattr(self, name), str):
-                object.__setattr__(self, name, shorten(text, most))
+                object.__setattr__(self, name, shorten(replace_surrogates(text), most))
 
 
 class SvcError(Exception):

@@ -4,10 +4,12 @@ Everything that is printed, logged or written for people goes through `clean`, c
 JSON needs neither: it is written in ASCII, where all of these characters are escaped.
 """
 
+import re
+import string
 import unicodedata
 from collections.abc import Sequence
 
-__all__ = ["clean", "clean_cell", "clean_lines", "join_first", "shorten"]
+__all__ = ["clean", "clean_cell", "clean_lines", "join_first", "replace_surrogates", "shorten"]
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: control, format (bidirectional and zero-width), surrogate, line and paragraph separator."""
@@ -15,6 +17,9 @@ _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
 """Letters and marks of other categories that show nothing."""
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What begins a formula in a spreadsheet; some programs take the full-width forms for the same."""
+_LETTERS = f"{string.ascii_letters}{string.digits}_+/=-"
+"""What words, hashes and encoded bytes consist of."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NAMES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -49,8 +54,12 @@ def shorten(text: str, most: int) -> str:
     """
     if len(text) <= most:
         return text
-    *words, _ = text[:most].rsplit(maxsplit=1) or [""]
-    return "".join([*words, "…"])
+    return f"{text[:most].rstrip(_LETTERS).rstrip()}…"
+
+
+def replace_surrogates(text: str) -> str:
+    """Return a text that can be encoded: the replacement character stands for each lone surrogate."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def join_first(texts: Sequence[str], most: int = 10) -> str:

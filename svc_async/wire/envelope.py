@@ -14,7 +14,7 @@ from svc_async.errors import ApiError, ErrorDetail, UnexpectedAnswer
 from svc_async.wire.http_dates import parse_http_date, service_time
 from svc_async.wire.outcome import api_error
 from svc_async.wire.records import to_plain_values, to_shown_values
-from svc_async.wire.tolerant import decode, replace_surrogates
+from svc_async.wire.tolerant import decode
 
 __all__ = [
     "NOT_JSON",
@@ -190,7 +190,7 @@ def _parse_details(errors: object) -> Iterable[ErrorDetail]:
             if isinstance(error, dict):
                 yield parse_detail(error)
             elif isinstance(error, str):
-                yield ErrorDetail(message=replace_surrogates(error))
+                yield ErrorDetail(message=error)
 
 
 def parse_detail(error: Mapping[str, Any]) -> ErrorDetail:
@@ -200,9 +200,9 @@ def parse_detail(error: Mapping[str, Any]) -> ErrorDetail:
         error.get("parameter") or error.get("attribute") or next(iter(_as_object(error.get("parameters"))), None)
     )
     return ErrorDetail(
-        code=code if isinstance(code, int) else _to_text(code),
-        message=_to_text(error.get("message") or error.get("detail") or error.get("title") or ""),
-        parameter=None if parameter is None else _to_text(parameter),
+        code=code if isinstance(code, int) else str(code),
+        message=str(error.get("message") or error.get("detail") or error.get("title") or ""),
+        parameter=None if parameter is None else str(parameter),
     )
 
 
@@ -210,7 +210,7 @@ def _parse_problem(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
     """Parse the problem document of the main API's version 2: {type, title, detail, status}."""
     if "title" in body:
         name = _problem_name(body)
-        yield ErrorDetail(code=name, message=_to_text(body.get("detail", "")).removeprefix(f"{name}: "))
+        yield ErrorDetail(code=name, message=str(body.get("detail", "")).removeprefix(f"{name}: "))
 
 
 _FAILURE = re.compile(r"(?:[A-Z][a-z]+){2,}\b")
@@ -220,17 +220,13 @@ def _problem_name(problem: Mapping[str, Any]) -> str:
     # Unspecified: a failure such as `CrcValidationFailed` is named by the first word of `detail` (contract
     # UNS-main-error-body), one of a stream by `connection_issue` (UNS-stream-protocol), any other by its title.
     failure = _FAILURE.match(str(problem.get("detail", "")))
-    return _to_text(problem.get("connection_issue") or (failure and failure[0]) or problem.get("title") or "")
+    return str(problem.get("connection_issue") or (failure and failure[0]) or problem.get("title") or "")
 
 
 def _parse_grant_refusal(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
     """Parse the refusal of an OAuth 2.0 grant (RFC 6749, 5.2): {error, error_description}."""
     if isinstance(body.get("error"), str):
-        yield ErrorDetail(code=_to_text(body["error"]), message=_to_text(body.get("error_description", "")))
-
-
-def _to_text(value: object) -> str:
-    return replace_surrogates(str(value))
+        yield ErrorDetail(code=body["error"], message=str(body.get("error_description", "")))
 
 
 def _as_object(value: object) -> Mapping[str, Any]:

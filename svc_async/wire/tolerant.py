@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_ori
 
 import attrs
 
+from svc_async.printable import replace_surrogates
 from svc_async.wire.records import Record
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = ["Builder", "Misfit", "decode", "replace_surrogates"]
+__all__ = ["Builder", "Misfit", "decode"]
 
 
 def decode(body: bytes) -> Any:
@@ -42,11 +43,6 @@ def decode(body: bytes) -> Any:
         return _load(body.decode("utf-8-sig", "surrogateescape"))
 
 
-def replace_surrogates(text: str) -> str:
-    """Return a text that can be encoded: the replacement character stands for each lone surrogate."""
-    return _SURROGATE.sub("\ufffd", text)
-
-
 def _load(text: str | bytes) -> Any:
     return json.loads(text, parse_int=_parse_int, parse_float=_parse_float, parse_constant=str)
 
@@ -60,7 +56,6 @@ def _parse_float(number: str) -> float | str:
 
 
 _MAX_DIGITS = 4_300  # what Python converts
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Misfit(Exception):

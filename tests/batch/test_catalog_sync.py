@@ -101,6 +101,18 @@ async def test_a_product_whose_answer_was_lost_is_found_and_deleted(catalog: Cat
     assert (await catalog.sync(row("c"))).removed.read == 0
 
 
+async def test_a_listed_product_without_a_readable_name_hides_no_other(catalog: Catalog, sandbox: Sandbox) -> None:
+    sandbox.faults.on("PUT", PRODUCTS).nth(1).do(Fault.http(500), stage="after")
+    sandbox.faults.on("PUT", PRODUCTS).nth(2).do(Fault.http(403))
+    with pytest.raises(BatchError):
+        await catalog.sync(row("a"), row("b"))
+    body = b'{"data": [{"id": ["a"]}, {"id": "b", "product_key": {}, "item_group_key": []}, 5, null]}'
+    sandbox.faults.on("GET", PRODUCTS).once().do(Fault.http(200, body=body))
+    sync = await catalog.sync(row("b"))
+    assert (sync.removed.accepted, sync.removed.failed) == (1, 0)
+    assert await catalog.held() == {"b": "9.90 EUR"}
+
+
 async def test_a_product_whose_request_was_lost_is_looked_for_once(catalog: Catalog, sandbox: Sandbox) -> None:
     sandbox.faults.on("PUT", PRODUCTS).once().do(Fault.http(500))
     sandbox.faults.on("PUT", PRODUCTS).once().do(Fault.http(403))

@@ -195,6 +195,15 @@ async def test_an_unknown_attribute_of_the_first_product_is_refused_with_the_nea
     assert shop.held == {}
 
 
+async def test_half_a_character_in_a_reason_does_not_end_a_job_with_a_journal(
+    products: Products, shop: FakeCatalog, tmp_path: Path
+) -> None:
+    error: dict[str, Any] = {"status": ProductUpsertStatus.ERROR, "errors": ["cut \ud83d"]}
+    shop.always = change_results(lambda found: [attrs.evolve(each, **error) for each in found])
+    report = await products.upsert([product(1)], journal=tmp_path / "journal")
+    assert [failure.reason for failure in report.failures] == ["cut \ufffd"]
+
+
 KEPT: list[dict[str, Any]] = [
     {"brand": None, "gtin": "1"},
     {"brand": "", "mpn": "m"},

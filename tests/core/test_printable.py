@@ -4,7 +4,7 @@ import unicodedata
 import pytest
 
 from svc_async.errors import BadRequest, ErrorDetail, InvalidArgument
-from svc_async.printable import clean, clean_cell, clean_lines
+from svc_async.printable import clean, clean_cell, clean_lines, shorten
 
 UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
@@ -50,6 +50,21 @@ def test_a_cell_does_not_hide_a_formula_behind_white_space(text: str) -> None:
 
 def test_other_cells_stay_as_they_are() -> None:
     assert clean_cell("must be an e-mail address: a=b") == "must be an e-mail address: a=b"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ten chars.", "ten chars."),
+        ("some more words", "some more…"),
+        ("some more+words=", "some…"),
+        ("some, more.words", "some, more.…"),
+        ("0123456789abcdef", "…"),
+        ("これは空白のない文章です", "これは空白のない文章…"),
+    ],
+)
+def test_a_text_is_cut_after_a_whole_word(text: str, expected: str) -> None:
+    assert shorten(text, 11 if " " in text else 10) == expected
 
 
 def test_the_message_of_an_error_is_clean_and_its_fields_are_as_they_came() -> None:

@@ -10,6 +10,7 @@ from collections.abc import (
     Mapping,
 )
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 import attrs
@@ -144,7 +145,7 @@ class CatalogTarget:
                 found[product_id] = product_key
         return found
 
-    async def _list_all(self) -> AsyncIterator[Mapping[str, Any]]:
+    async def _list_all(self) -> AsyncIterator[Mapping[str, str]]:
         groups: set[str] = set()
         async for product in _list_plain(self.products.list()):
             yield product
@@ -156,14 +157,21 @@ class CatalogTarget:
                     yield variant
 
 
-async def _list_plain(products: Pager[Product]) -> AsyncIterator[Mapping[str, Any]]:
-    """Iterate over plain values, also those of products that cannot be read otherwise."""
+async def _list_plain(products: Pager[Product]) -> AsyncIterator[Mapping[str, str]]:
+    """Iterate over the names of products that can be read, also where the rest of a product cannot."""
     async for page in products.pages():
         for product in page.items:
-            yield {"id": product.id, "product_key": product.product_key, "item_group_key": product.item_group_key}
+            yield _find_names(partial(getattr, product))
         for each in page.unreadable:
             if isinstance(each.raw, Mapping):
-                yield each.raw
+                yield _find_names(each.raw.get)
+
+
+def _find_names(find: Callable[[str], object]) -> Mapping[str, str]:
+    return {name: value for name in _NAMES if isinstance(value := find(name), str)}
+
+
+_NAMES = ("id", "product_key", "item_group_key")
 
 
 @attrs.define
