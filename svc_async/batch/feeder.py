@@ -25,6 +25,7 @@ from svc_async.batch.settings import BatchSettings, JobSizes
 from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock
 from svc_async.engine.memory import MemoryShare
+from svc_async.errors import SvcError
 
 __all__ = ["Feeder"]
 
@@ -161,6 +162,8 @@ class Feeder:
                 part = await anext(slices)
             except StopAsyncIteration:
                 break
+            except SvcError as error:
+                return error.with_traceback(None)  # its frames hold rows
             except Exception as error:  # noqa: BLE001 - whatever a source may raise; what came before it is finished
                 return error
             is_time_to_flush = self._take(part)

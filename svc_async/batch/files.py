@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from svc_async.batch.source import RowSource, Slice
-from svc_async.errors import InvalidArgument
+from svc_async.errors import InvalidArgument, SvcError
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
 from svc_async.sqlite import in_thread
@@ -58,8 +58,12 @@ async def open_file(name: str, file: str | Path, open_: Callable[[Path], SourceT
 
 @asynccontextmanager
 async def _open(path: Path, open_: Callable[[Path], SourceT]) -> AsyncGenerator[SourceT]:
-    with closing(await in_thread(lambda: open_(path), undo=_close)) as source:
-        await source.check()
+    async with AsyncExitStack() as stack:
+        try:
+            source = stack.enter_context(closing(await in_thread(lambda: open_(path), undo=_close)))
+            await source.check()
+        except SvcError as error:
+            raise error.with_traceback(None)  # noqa: B904 - it is the same one, without frames that hold rows
         yield source
 
 

@@ -40,7 +40,7 @@ class Slice:
     """
 
     count: int
-    rows: PackedRows
+    rows: PackedRows = attrs.field(repr=False)
     failures: Sequence[Failure]
     partly_valid: int = 0
     again: int = 0

@@ -225,7 +225,7 @@ class ParquetSource:
             return self._arrow.list_values(column)
         except self._arrow.errors:
             row = self.bytes_read + 1 + self._arrow.find_undecodable(column)
-            raise unusable(self.name, f"has text that is not UTF-8 in row {row} of column {name!r}") from None
+        raise unusable(self.name, f"has text that is not UTF-8 in row {row} of column {name!r}")
 
     @contextmanager
     def _guard(self, damage: str) -> Generator[None]:

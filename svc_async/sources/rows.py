@@ -163,7 +163,7 @@ class _Batches:
             return self.arrow.list_values(column)
         except self.arrow.errors:
             row = first + 1 + self.arrow.find_undecodable(column)
-            raise _refuse(f"has text that is not UTF-8 in row {row} of column {name!r}") from None
+        raise _refuse(f"has text that is not UTF-8 in row {row} of column {name!r}")
 
 
 class _CursorRows:

@@ -1,13 +1,10 @@
 """Locals of the frames of this SDK hold no secret, whatever fails: error reporters send them elsewhere."""
 
-import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 
-import svc_async
 from svc_async import (
     AppCredentials,
     BearerToken,
@@ -23,8 +20,8 @@ from svc_async.engine.transport import Transport
 from svc_async.governor.governor import Governor
 from svc_async.platform.oauth1_flow import RequestToken
 from tests.support.raw_peer import OK, Peer, send
+from tests.support.tracebacks import find_shown, list_frames
 
-PACKAGE = str(Path(svc_async.__file__).parent)
 SECRET = "hush"
 USER = UserCredentials(consumer_key="k", consumer_secret="hush-1", token="hush-2", token_secret="hush-3")
 APP = AppCredentials(consumer_key="k", consumer_secret="hush-1", client_id="c", client_secret="hush-4")
@@ -77,33 +74,9 @@ CALLS: dict[str, tuple[Credentials, Call]] = {
 }
 
 
-def list_chain(error: BaseException) -> Iterator[BaseException]:
-    """Return an error and all that led to it."""
-    waiting, seen = [error], set[int]()
-    while waiting:
-        found = waiting.pop()
-        if id(found) not in seen:
-            seen.add(id(found))
-            yield found
-            waiting += [each for each in (found.__cause__, found.__context__) if each is not None]
-
-
-def list_frames(trace: TracebackType | None) -> Iterator[tuple[str, str, dict[str, str]]]:
-    summary = traceback.StackSummary.extract(traceback.walk_tb(trace), capture_locals=True)
-    for frame in summary:
-        yield frame.filename, frame.name, dict(frame.locals or {})
-
-
 def find_leaks(error: BaseException) -> list[str]:
     """Return where secrets are to be seen: in the frames of this SDK, and in any exception."""
-    leaks = []
-    for found in list_chain(error):
-        if SECRET in f"{found!r} {found} {found.args}":
-            leaks.append(f"{type(found).__name__}: itself")
-        for file, name, values in list_frames(found.__traceback__):
-            if file.startswith(PACKAGE):
-                leaks += [f"{Path(file).name}:{name}:{local}" for local, value in values.items() if SECRET in value]
-    return leaks
+    return find_shown(error, SECRET)
 
 
 @pytest.mark.parametrize("failure", FAILURES)

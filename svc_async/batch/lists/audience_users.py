@@ -112,7 +112,7 @@ class AudienceUsers(UserList[BatchCounts]):
 
         Contract: `custom_audience_users.batch`.
         """
-        return await self._run_members(
+        job = self._run_members(
             members,
             self._build_operation(BatchOperationType.UPDATE, effective_at=effective_at, expires_at=expires_at),
             BatchSettings(
@@ -128,6 +128,8 @@ class AudienceUsers(UserList[BatchCounts]):
             cluster=cluster,
             shards=shards,
         )
+        del members  # its rows must not be among the locals of a traceback
+        return await job
 
     async def sync(
         self,
@@ -200,8 +202,10 @@ class AudienceUsers(UserList[BatchCounts]):
         )
         target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
         reading = Reading(phone_region, bad_identifiers)
+        opening = self._open_snapshot(members, state, reading, observers, cluster)
+        del members  # its rows must not be among the locals of a traceback
         async with (
-            self._open_snapshot(members, state, reading, observers, cluster) as snapshot,
+            opening as snapshot,
             open_sync_state(state, target) as store,
         ):
             with SliceSpill(store.folder) as spill:

@@ -139,7 +139,7 @@ class UserList(abc.ABC, Generic[T]):
                 (nothing sent).
             BatchError: the job could not be finished; `report` says what became of the rows that were read.
         """
-        return await self._run_members(
+        job = self._run_members(
             members,
             self._build_operation(BatchOperationType.UPDATE, expires_at=expires_at),
             BatchSettings(
@@ -155,6 +155,8 @@ class UserList(abc.ABC, Generic[T]):
             cluster=cluster,
             shards=shards,
         )
+        del members  # its rows must not be among the locals of a traceback
+        return await job
 
     async def remove(
         self,
@@ -178,7 +180,7 @@ class UserList(abc.ABC, Generic[T]):
 
         Arguments, settings and exceptions: see `upload`.
         """
-        return await self._run_members(
+        job = self._run_members(
             members,
             self._build_operation(BatchOperationType.DELETE),
             BatchSettings(
@@ -194,6 +196,8 @@ class UserList(abc.ABC, Generic[T]):
             cluster=cluster,
             shards=shards,
         )
+        del members  # its rows must not be among the locals of a traceback
+        return await job
 
     async def apply(
         self,
@@ -289,9 +293,8 @@ class UserList(abc.ABC, Generic[T]):
         answer = await self._sender.send(self._build_request().with_body(body))
         users = sum(len(operation["params"]["users"]) for operation in plain)
         if not self._confirms(answer, users if self.counted == "users" else len(plain)):
-            # It may be the answer to another request, so nothing is known of this one.
             problem = "the service counted other users than were sent; wait two minutes, then send all of them again"
-            raise UnexpectedAnswer(problem, status=200, repeatable=True)
+            raise UnexpectedAnswer(problem, status=200, repeatable=True)  # perhaps the answer to another request
         return answer
 
     def _check(self, operations: Sequence[Any]) -> list[Any]:
@@ -330,6 +333,7 @@ class UserList(abc.ABC, Generic[T]):
     ) -> Report:
         if cluster is None:
             source = self._read(members, operation, reading)
+            del members
             return await self._create_uploader(source, settings, observers, journal, operation.operation_type).run()
         return await self.cluster_runner.run(
             ClusterCall(

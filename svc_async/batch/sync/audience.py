@@ -50,7 +50,7 @@ class MemberRows:
         reading: how they are read.
     """
 
-    members: Rows | Columns | Iterable[Any] | AsyncIterable[Any]
+    members: Rows | Columns | Iterable[Any] | AsyncIterable[Any] = attrs.field(repr=False)
     reading: Reading
 
     async def slices(self) -> AsyncGenerator[SnapshotSlice, None]:
@@ -119,7 +119,7 @@ class AudienceTarget:
     """
 
     users: AudienceCalls
-    snapshot: Snapshot
+    snapshot: Snapshot = attrs.field(repr=False)
     spill: SliceSpill
     lifetime: timedelta | None = None
     settings: BatchSettings = attrs.field(factory=BatchSettings)

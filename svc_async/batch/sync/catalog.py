@@ -59,7 +59,7 @@ class CatalogTarget:
     """
 
     products: CatalogCalls
-    snapshot: ProductSnapshot
+    snapshot: ProductSnapshot = attrs.field(repr=False)
     settings: BatchSettings = attrs.field(factory=BatchSettings)
 
     def find_expiry(self, now: datetime) -> None:

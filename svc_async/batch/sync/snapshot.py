@@ -26,8 +26,8 @@ class SnapshotSlice:
     """
 
     count: int
-    entries: Entries
-    content: bytes
+    entries: Entries = attrs.field(repr=False)
+    content: bytes = attrs.field(repr=False)
 
 
 @runtime_checkable

@@ -146,7 +146,7 @@ class Sync:
     state: SyncStore
     settings: SyncSettings = attrs.field(factory=SyncSettings)
     observers: SyncObservers = attrs.field(factory=SyncObservers)
-    sender: Sender
+    sender: Sender = attrs.field(repr=False)
     requests: Mapping[Part, Request[Any]]
     _course: SyncCourse = attrs.field(
         default=attrs.Factory(

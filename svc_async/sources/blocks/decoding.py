@@ -113,7 +113,8 @@ class TextReader:
             name = self.encoding.removesuffix("-sig").upper()
             proposed = propose_encoding(error) if isinstance(error, UnicodeDecodeError) and name == "UTF-8" else None
             advice = f", probably {proposed} (--encoding {proposed})" if proposed else ""
-            raise self.refuse(f"is not {name} on line {line}; save it as UTF-8, or name its encoding{advice}") from None
+            problem = f"is not {name} on line {line}; save it as UTF-8, or name its encoding{advice}"
+        raise self.refuse(problem)  # only now: the other error holds the text
 
     def _check_nul(self, text: str, offset: int) -> str:
         nul = text.find("\0")
