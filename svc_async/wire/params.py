@@ -52,7 +52,9 @@ def to_utc(name: str, moment: datetime) -> datetime:
 def to_pairs(params: Mapping[str, Param]) -> tuple[tuple[str, str], ...]:
     """Quote names and values of parameters; those that are None are left out."""
     return tuple(
-        (quote(name), _quote_value(name, _to_text(name, value))) for name, value in params.items() if value is not None
+        (_quote_value("params", name), _quote_value(name, _to_text(name, value)))
+        for name, value in params.items()
+        if value is not None
     )
 
 
@@ -74,7 +76,7 @@ def segment(name: str, value: object) -> str:
     """
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise InvalidArgument(name, "must be an id: a string, or an int where the service says long")
-    text = str(value)
+    text = _write_int(name, value) if isinstance(value, int) else str(value)
     if not text.strip():
         raise InvalidArgument(name, "must not be empty", rule_ids=("GEN-02",))
     if "/" in text or text in {".", ".."}:
@@ -95,12 +97,21 @@ def _to_text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        return str(value)
+        return _write_int(name, value)
     if isinstance(value, datetime):
         return _format_datetime(name, value)
     if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping | date):
         return ",".join(_format_element(name, element) for element in value)
     raise InvalidArgument(name, f"cannot be a {type(value).__name__}")
+
+
+def _write_int(name: str, value: int) -> str:
+    if value.bit_length() > _LONG:  # Python refuses to write very long ones
+        raise InvalidArgument(name, f"must be an integer of at most {_LONG} bits")
+    return str(value)
+
+
+_LONG = 64
 
 
 def _format_element(name: str, value: object) -> str:

@@ -35,6 +35,14 @@ async def test_a_shard_of_a_run_that_is_not_the_last_one_does_not_begin(store: J
         pass
 
 
+async def test_names_of_files_and_reasons_are_kept_whatever_their_characters_are(store: JobStore) -> None:
+    odd = {"files": ["a\0b\udcff.csv"], "failures": [{"reason": "cut \ud83d, and\0NUL"}]}
+    await store.take_up("job", about=odd, plan=odd, shards=[1])
+    await store.finish_shard("job", 0, odd)
+    again = await store.take_up("job", about=odd, plan=odd, shards=[1])
+    assert (again.plan, again.reports) == (odd, {0: odd})
+
+
 async def test_a_shard_ends_when_another_run_begins(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("svc_async.cluster.worker.run_watch._PAUSE", 0)
 

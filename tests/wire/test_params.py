@@ -86,6 +86,9 @@ def test_values_that_cannot_travel_are_refused_by_the_name_of_the_parameter(valu
         ("a", b"bytes", "a cannot be a bytes", ()),
         ("a", [None], "a cannot be a NoneType", ()),
         ("a", "\ud800", "a must be valid Unicode (contains a lone surrogate)", ()),
+        ("\ud800", "a", "params must be valid Unicode (contains a lone surrogate)", ()),
+        ("a", 2**64, "a must be an integer of at most 64 bits", ()),
+        ("a", [-(2**64)], "a must be an integer of at most 64 bits", ()),
     ],
 )
 def test_a_message_names_what_is_wrong_and_the_rule_behind_it(
@@ -104,6 +107,7 @@ def test_a_message_names_what_is_wrong_and_the_rule_behind_it(
         (" ", "id must not be empty", ("GEN-02",)),
         ("..", "id must be a single path segment: no slash, and neither `.` nor `..`", ()),
         ("\ud800", "id must be valid Unicode (contains a lone surrogate)", ()),
+        (2**64, "id must be an integer of at most 64 bits", ()),
     ],
 )
 def test_a_refused_id_is_told_with_its_rule(value: object, message: str, rule_ids: tuple[str, ...]) -> None:

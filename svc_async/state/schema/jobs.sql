@@ -2,8 +2,8 @@
 
 CREATE TABLE cluster_jobs (
     name text PRIMARY KEY,
-    about jsonb NOT NULL,                   -- what identifies the job: another list or source is refused
-    plan jsonb NOT NULL,                    -- files and fragments, in their order
+    about json NOT NULL,                    -- what identifies the job: another list or source is refused
+    plan json NOT NULL,                     -- files and fragments, in their order
     shards integer[] NOT NULL,              -- of each part of the job
     run integer NOT NULL DEFAULT 1,         -- how often it was taken up; workers of earlier runs stop
     stopped boolean NOT NULL DEFAULT false,
@@ -14,6 +14,6 @@ CREATE TABLE cluster_jobs (
 CREATE TABLE cluster_results (
     job text NOT NULL REFERENCES cluster_jobs (name) ON DELETE CASCADE,
     shard integer NOT NULL,
-    report jsonb NOT NULL,                  -- of a shard of which nothing is left to do
+    report json NOT NULL,                   -- of a shard of which nothing is left to do
     PRIMARY KEY (job, shard)
 );
