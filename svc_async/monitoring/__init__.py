@@ -61,7 +61,7 @@ class CallEvent:
 
     method: str
     path: str
-    base_path: str
+    base_path: str = ""
     host: str
     port: int
     is_secure: bool
