@@ -26,6 +26,7 @@ from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
 from svc_async.state import SharedState
+from svc_async.state.jobs import JobStore
 from svc_async.state.journals import JournalSummary, list_journals
 from svc_async.users.tables import Rows
 
@@ -36,8 +37,10 @@ __all__ = [
     "SpooledSource",
     "describe_ids",
     "describe_resuming",
+    "find_job",
     "find_journal",
     "list_state_journals",
+    "read_state_job",
     "read_state_journal",
 ]
 
@@ -187,6 +190,25 @@ def read_state_journal(job: str, state_url: str | None, profile: str | None) -> 
         return _use_state(require_state(state_url, profile), lambda state: state.journal(job).find())
     finally:
         del state_url  # its password must not be among the locals of a traceback
+
+
+def read_state_job(job: str, state_url: str | None, profile: str | None) -> JournalRecord | None:
+    """Return what is known of a job in the shared state, also of one on a cluster; None if there is none.
+
+    Raises:
+        InvalidArgument: no shared state is named.
+        StateUnavailable: its database cannot be reached.
+        UnusableState: a journal is damaged.
+    """
+    try:
+        return _use_state(require_state(state_url, profile), lambda state: find_job(state, job))
+    finally:
+        del state_url  # its password must not be among the locals of a traceback
+
+
+async def find_job(state: SharedState, job: str) -> JournalRecord | None:
+    """Return what is known of a job in an open shared state, also of one on a cluster; None if there is none."""
+    return await state.journal(job).find() or await JobStore(state.database).find_record(job)
 
 
 def list_state_journals(state_url: str | None, profile: str | None) -> Sequence[JournalSummary]:

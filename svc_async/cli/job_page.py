@@ -52,7 +52,8 @@ def describe_next(record: JournalRecord) -> str:
         return _BEGUN_BY_PROGRAM
     job = JobNote.read(record).cluster_job
     if job is not None:
-        return f"It is a shard of the job {job} on a cluster: run that job again to resume it."
+        what = "" if job == record.name else "It is a shard. "
+        return f"{what}Run the job {job} on a cluster again to resume it."
     if record.owner is not None:
         return f"Resume it with: {describe_resuming(record.name)}"
     return f"Resume it with: svc-async job resume {record.name}"

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.journal.shards import merge_records
 from svc_async.printable import clean
 from svc_async.state.database import Database
 from svc_async.state.errors import TakenUpElsewhere, UnusableState
+from svc_async.state.journals import StateJournal
 
 if TYPE_CHECKING:
     from svc_async.state.database import Connection
@@ -60,6 +63,20 @@ class JobStore:
         """
         row = await self.database.fetch_row("SELECT plan FROM cluster_jobs WHERE name = $1", name)
         return None if row is None else _load_object(name, row["plan"])
+
+    async def find_record(self, name: str) -> JournalRecord | None:
+        """Return what the journals of the shards of a job say together; None if there is no such job.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+            UnusableState: a journal is damaged.
+        """
+        row = await self.database.fetch_row("SELECT shards FROM cluster_jobs WHERE name = $1", name)
+        if row is None:
+            return None
+        journal, planned = StateJournal.of_job(name, self.database), sum(row["shards"])
+        shards = [await journal.shard(number).find() for number in range(min(planned, _MOST_SHARDS))]
+        return merge_records(name, [each for each in shards if each is not None], planned=planned)
 
     async def take_up(
         self, name: str, *, about: Mapping[str, Any], plan: Mapping[str, Any], shards: Sequence[int]

@@ -45,13 +45,16 @@ async def test_a_file_is_uploaded_by_processes_on_this_machine(
     # Before its first progress the job starts a scheduler and a worker; after the last it stops them.
     assert 0.1 < written["timeline"][1]["seconds"] <= written["timeline"][-1]["seconds"] <= written["seconds"]
 
-    shard = ("--job", "nightly/0000", "--state-url", database)
-    refused = await command("job", "resume", *shard)
-    assert (refused.code, refused.err) == (
-        2,
-        "svc-async: --job names a shard of nightly: run that job again to resume it\n",
-    )
+    job, shard = (("--job", name, "--state-url", database) for name in ("nightly", "nightly/0000"))
+    status = (await command("job", "status", *job, "--json")).result
+    assert (status["state"], status["read"], status["accepted"], status["failed"]) == ("finished", 3, 2, 1)
     assert (await command("job", "status", *shard, "--json")).result["state"] == "finished"
+    refused = await command("job", "resume", *job)
+    assert refused.code == 2
+    assert refused.err == "svc-async: --job is resumed by its command: run the job nightly on a cluster again\n"
+    await command("job", "report", *job, "--out", "report.html")
+    assert "<strong>Finished:</strong> 2 of 3 rows were accepted" in (tmp_path / "report.html").read_text()
+    assert (await command("job", "watch", *job)).code == 0
 
 
 async def test_a_dry_run_of_a_sync_has_a_cluster_read_the_file(

@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.failures import describe_failures
-from svc_async.cli.job_journal import UNKNOWN_JOB, JobNote, describe_ids, list_state_journals, read_state_journal
+from svc_async.cli.job_journal import UNKNOWN_JOB, JobNote, describe_ids, list_state_journals, read_state_job
 from svc_async.cli.job_page import (
     describe_journal_page,
     describe_next,
@@ -72,7 +72,7 @@ class StateJournalOptions:
         self._check(path)
         if path is not None:
             return JournalRecord.read(path)
-        record = read_state_journal(str(self.job), self.state_url, self.profile)
+        record = read_state_job(str(self.job), self.state_url, self.profile)
         if record is None:
             raise InvalidArgument("--job", UNKNOWN_JOB)
         return record
@@ -157,7 +157,7 @@ def resume(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
     record = state.read(path)
     note = JobNote.read(record)
     if note.cluster_job is not None:
-        raise InvalidArgument("--job", f"names a shard of {note.cluster_job}: run that job again to resume it")
+        raise InvalidArgument("--job", f"is resumed by its command: run the job {note.cluster_job} on a cluster again")
     options = RunOptions(
         profile=state.profile or note.profile,
         state_url=state.state_url,

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.cli.job_journal import UNKNOWN_JOB
+from svc_async.cli.job_journal import UNKNOWN_JOB, find_job
 from svc_async.cli.job_page import describe_journal_page
 from svc_async.cli.watch.server import WatchServer
 from svc_async.clock import Clock, SystemClock
@@ -37,7 +37,7 @@ async def open_state(state: SharedState, job: str) -> AsyncGenerator[ReadJournal
     async with state:
 
         async def read() -> JournalRecord:
-            record = await state.journal(job).find()
+            record = await find_job(state, job)
             if record is None:
                 raise InvalidArgument("--job", UNKNOWN_JOB)
             return record
