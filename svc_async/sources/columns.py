@@ -53,6 +53,7 @@ class ColumnMatcher:
         place: what the names were read from.
         where: the place of the names in messages, if it is not obvious.
         continued: whether other names of the input were matched before.
+        hint: how a mapping is given elsewhere than on the command line, for messages that advise one.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ColumnMatcher:
     place: str = "the header"
     where: str = ""
     continued: bool = False
+    hint: str = ""
 
     def match_columns(self) -> Sequence[str]:
         """Return a key for each column of a table, `-` for one that is ignored.
@@ -131,7 +133,7 @@ class ColumnMatcher:
         needs = f"has no recognised column; {self.place} needs at least one of {self._known_keys}"
         # Without a proposal the names are not quoted: if the file has no header, they are the data of a person.
         proposed = self._propose(self.header)
-        return f"{needs}; {proposed}" if proposed else f"{needs}, or name a column with --map COLUMN=KEY"
+        return (f"{needs}; {proposed}" if proposed else f"{needs}, or name a column with --map COLUMN=KEY") + self.hint
 
     def _check_unknown(self, unknown: Sequence[int]) -> None:
         if unknown:
@@ -140,6 +142,7 @@ class ColumnMatcher:
             raise self.refuse(
                 f"has unknown columns{self.where}: {quote_names(names)}; {proposed}, "
                 f"ignore it with --map COLUMN={IGNORED}, or ignore all of them with --map '{OTHERS}={IGNORED}'"
+                f"{self.hint}"
             )
 
     def _propose(self, names: Sequence[str]) -> str:
@@ -170,7 +173,7 @@ class ColumnMatcher:
         repeated = sorted(key for key, count in used.items() if count > 1)
         if repeated:
             names = [normalize_name(name) for name, key in zip(self.header, keys, strict=True) if key in repeated]
-            advice = f"ignore the others with --map COLUMN={IGNORED}"
+            advice = f"ignore the others with --map COLUMN={IGNORED}{self.hint}"
             if len(set(names)) < len(names):  # an option names all columns of the same name
                 advice = "give each a name of its own"
             raise self.refuse(f"has more than one column of {quote_names(repeated)}; {advice}")

@@ -25,6 +25,7 @@ _UNWRITABLE: Mapping[str, str] = {}
 """Replaces a value that cannot be written: it is not an identifier either, so its row fails as well."""
 
 _TABLE = "the table"
+_HINT = "; in Python it is mapping={COLUMN: KEY} of from_arrow, from_rows or from_cursor"
 
 
 @runtime_checkable
@@ -60,7 +61,7 @@ def from_rows(
     Raises:
         InvalidArgument: a column is not recognised, or none is.
     """
-    matcher = ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it")
+    matcher = ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it", hint=_HINT)
     keys = matcher.match_columns()
     wanted = [index for index, key in enumerate(keys) if key != IGNORED]
     columns = tuple(keys[index] for index in wanted)
@@ -112,7 +113,8 @@ def from_arrow(
     arrow = Arrow.load("table", "needs")
     reader = _export(arrow, table)
     names = reader.schema.names
-    keys = ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it").match_columns()
+    matcher = ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it", hint=_HINT)
+    keys = matcher.match_columns()
     wanted = {index: names[index] for index, key in enumerate(keys) if key != IGNORED}
     for index, name in wanted.items():
         if not arrow.is_supported(reader.schema.types[index]):

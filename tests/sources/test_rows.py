@@ -65,8 +65,9 @@ def test_a_cursor_without_a_result_is_refused(database: sqlite3.Connection) -> N
 def test_columns_must_be_recognised_or_mapped(database: sqlite3.Connection) -> None:
     with pytest.raises(InvalidArgument, match="table has no recognised column; it needs at least one of"):
         from_cursor(database.execute("SELECT mail FROM customer"))
-    with pytest.raises(InvalidArgument, match="table has unknown columns: 'name'"):
+    with pytest.raises(InvalidArgument, match="table has unknown columns: 'name'") as caught:
         from_rows(["email", "name"], [])
+    assert caught.value.rule.endswith("; in Python it is mapping={COLUMN: KEY} of from_arrow, from_rows or from_cursor")
 
 
 async def test_an_async_iterable_is_reduced_to_the_columns_that_are_wanted() -> None:
