@@ -35,6 +35,14 @@ async def test_accounts_are_listed_as_one_object(command: Command, sandbox: Sand
     assert [account["id"] for account in ended.result["accounts"]] == [sandbox.account_id]
 
 
+async def test_accounts_that_cannot_be_read_are_counted(command: Command, sandbox: Sandbox) -> None:
+    sandbox.faults.on("GET", "*/accounts").do(Fault.http(200, body=b'{"data": [{"id": "1"}, null]}'))
+    ended = await command("accounts", "list", "--quiet")
+    assert (ended.code, ended.out, ended.err) == (0, "", "2 accounts could not be read.\n")
+    ended = await command("accounts", "list", "--json")
+    assert ended.result == {"accounts": [], "unreadable": 2}
+
+
 async def test_credentials_are_taken_from_a_profile(sandbox: Sandbox, tmp_path: Path) -> None:
     settings = {name.removeprefix("SVC_").lower(): value for name, value in environment_of(sandbox).items()}
     folder = tmp_path / "svc_async"

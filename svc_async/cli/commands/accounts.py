@@ -11,9 +11,11 @@ from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
 from svc_async.cli.output.console import say, stdout
 from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.wording import count
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.printable import clean
+from svc_async.session import Session
 from svc_async.wire.writing import to_json
 
 __all__ = ["app"]
@@ -29,19 +31,27 @@ def list_accounts(*, profile: str | None = None, as_json: JsonFlag = False) -> i
         profile: Use the credentials and hosts of this profile, not SVC_* variables.
         as_json: Print only JSON.
     """
-    accounts = asyncio.run(_fetch(profile))
+    accounts, unreadable = asyncio.run(_fetch(profile))
     if as_json:
-        show_json(json.loads(to_json({"accounts": accounts})))
+        show_json(json.loads(to_json({"accounts": accounts, "unreadable": unreadable})))
     elif accounts:
         stdout().print(_table(accounts))
-    else:
+    elif not unreadable:
         say("These credentials have no accounts.")
+    if unreadable:
+        say(f"{count(unreadable, 'account')} could not be read.", needed=True)
     return Exit.DONE
 
 
-async def _fetch(profile: str | None) -> list[Account]:
+async def _fetch(profile: str | None) -> tuple[list[Account], int]:
+    """Return the accounts, and how many more could not be read."""
     async with open_session(profile) as session:
-        return await run_until_stopped(session.accounts.list().collect())
+        return await run_until_stopped(_collect(session))
+
+
+async def _collect(session: Session) -> tuple[list[Account], int]:
+    pages = [page async for page in session.accounts.list().pages()]
+    return [account for page in pages for account in page.items], sum(len(page.unreadable) for page in pages)
 
 
 def _table(accounts: list[Account]) -> Table:
