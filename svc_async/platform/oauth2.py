@@ -11,7 +11,7 @@ from svc_async.auth.credentials import AppCredentials, OAuth2UserCredentials
 from svc_async.auth.oauth2 import PendingAuthorization
 from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.engine.pipeline import Pipeline
-from svc_async.errors import AccessDenied, InvalidArgument, Unauthorized
+from svc_async.errors import AccessDenied, InvalidArgument, Unauthorized, UnexpectedAnswer
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import one_of
 from svc_async.wire.records import Record
@@ -70,9 +70,17 @@ _PAGE = "/2/oauth2/authorize"
 
 
 async def fetch_app_token(pipeline: Pipeline, app: AppCredentials) -> AppToken:
-    """Request the app-only bearer token (contract AUTH-20, `oauth2.token`)."""
+    """Request the app-only bearer token (contract AUTH-20, `oauth2.token`).
+
+    Raises:
+        UnexpectedAnswer: the answer has no token that a header can carry.
+        ApiError: the service refused.
+    """
     authorized = _authorize(pipeline, app, basic(app.consumer_key, app.consumer_secret))
-    return await authorized.send(_TOKEN(grant_type="client_credentials"))
+    token = await authorized.send(_TOKEN(grant_type="client_credentials"))
+    if not (token.access_token.isascii() and token.access_token.isprintable() and token.access_token.strip()):
+        raise UnexpectedAnswer("the answer does not fit: access_token is no text that a header can carry", status=200)
+    return token
 
 
 async def refresh_user_token(

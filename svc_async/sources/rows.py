@@ -13,6 +13,7 @@ import msgspec
 
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.arrow import Arrow
+from svc_async.sources.blocks.parquet_bounds import MAX_BATCH, MAX_VALUE
 from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import SLICE_ROWS
@@ -153,12 +154,27 @@ class _Batches:
         reader = self.opened.pop() if self.opened else _export(self.arrow, self.table)
         first = 0
         for batch in reader:
-            for start in range(0, batch.num_rows, SLICE_ROWS):
-                part = batch.slice(start, SLICE_ROWS)
+            size = self._count_rows(batch)
+            for start in range(0, batch.num_rows, size):
+                part = batch.slice(start, size)
                 yield [
                     self._list_values(part.column(index), name, first + start) for index, name in self.wanted.items()
                 ]
             first += batch.num_rows
+
+    def _count_rows(self, batch: Any) -> int:
+        """Return how many rows are decoded at once; a few bytes may stand for a long text in each of many rows.
+
+        Raises:
+            InvalidArgument: a value is too long.
+        """
+        columns = {name: batch.column(index) for index, name in self.wanted.items()}
+        shared = {name: column for name, column in columns.items() if self.arrow.shares_values(column.type)}
+        lengths = {name: self.arrow.measure_longest(column) for name, column in shared.items()}
+        for name, length in lengths.items():
+            if length > MAX_VALUE:
+                raise _refuse(f"has a value longer than {MAX_VALUE >> 20} MiB in column {name!r}")
+        return max(1, min(SLICE_ROWS, MAX_BATCH // max(1, sum(lengths.values()))))
 
     def _list_values(self, column: Any, name: str, first: int) -> Sequence[Any]:
         try:

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from svc_async import AppCredentials, BadRequest, InvalidArgument, OAuth2UserCredentials
+from svc_async import AppCredentials, BadRequest, InvalidArgument, OAuth2UserCredentials, UnexpectedAnswer
 from svc_async.platform.oauth2 import PendingAuthorization
 from tests.support.scripted_server import APP, USER, Answer, ScriptedServer
 
@@ -143,3 +143,12 @@ async def test_scopes_are_several(service: ScriptedServer, scopes: list[str]) ->
     async with service.session(PUBLIC) as session:
         with pytest.raises(InvalidArgument, match="^scopes must"):
             session.oauth2.authorization_url(scopes=scopes, redirect_uri=BACK)
+
+
+@pytest.mark.parametrize("token", ["a\r\nX-Injected: 1", "", " ", "caf\u00e9", "\ud800", "\0"])
+async def test_a_token_that_no_header_can_carry_is_an_unexpected_answer(service: ScriptedServer, token: str) -> None:
+    service.on("POST", "/oauth2/token", Answer({"token_type": "bearer", "access_token": token}))
+    async with service.session(PUBLIC) as session:
+        with pytest.raises(UnexpectedAnswer, match="access_token is no text that a header can carry") as caught:
+            await session.webhooks.list().first()
+    assert caught.value.body == b""

@@ -27,6 +27,23 @@ def read(columns: Columns) -> list[tuple[Any, ...]]:
     return [row for batch in batches for row in zip(*batch, strict=True)]
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_a_long_text_that_many_rows_share_is_decoded_for_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    monkeypatch.setattr("svc_async.sources.rows.MAX_BATCH", 1_000)
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 25, pa.int32()), pa.array(["x" * 100], kind))
+    batches: Any = from_arrow(pa.table({"svc id": column})).batches
+    assert [len(batch[0]) for batch in batches] == [10, 10, 5]
+
+
+@pytest.mark.parametrize("wrap", [lambda values: values, lambda values: pa.ListArray.from_arrays([0, 1], values)])
+def test_a_text_that_many_rows_share_has_a_longest_size(wrap: Any) -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(["x" * 5_000_000]))
+    with pytest.raises(InvalidArgument, match="table has a value longer than 4 MiB in column 'svc id'"):
+        read(from_arrow(pa.table({"svc id": wrap(column)})))
+
+
 @pytest.mark.parametrize(
     "column",
     [

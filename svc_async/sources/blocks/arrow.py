@@ -58,12 +58,20 @@ class Arrow:
         """Return what a page of a Parquet file contains."""
         return self.arrow.decompress(content, size, codec, asbytes=True)  # type: ignore[no-any-return]  # no types
 
+    def shares_values(self, column_type: Any) -> bool:
+        """Return whether many rows of a column may have the same value, which is stored once."""
+        types = self.arrow.types
+        is_list = types.is_list(column_type) or types.is_large_list(column_type)
+        return types.is_dictionary(column_type.value_type if is_list else column_type)  # type: ignore[no-any-return]  # no types
+
     def measure_longest(self, column: Any) -> int:
         """Return the bytes of the longest text of a column."""
         types = self.arrow.types
         values = column.flatten() if types.is_list(column.type) or types.is_large_list(column.type) else column
         if types.is_dictionary(values.type):
             values = values.dictionary
+        if types.is_string_view(values.type):
+            values = values.cast(self.arrow.large_string())
         if types.is_integer(values.type) or types.is_null(values.type):
             return 0
         return self.compute.max(self.compute.binary_length(values)).as_py() or 0
