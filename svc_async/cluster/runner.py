@@ -32,7 +32,7 @@ from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
 from svc_async.cluster.planning import plan_spec
 from svc_async.cluster.worker.shard import send_shard
 from svc_async.engine.origin import SessionOrigin
-from svc_async.errors import BatchError, InvalidArgument, SvcError
+from svc_async.errors import BatchError, InvalidArgument, SvcError, UnusableFile
 from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from svc_async.state.errors import UnusableState
 from svc_async.state.jobs import JobRun, JobStore, make_damage_error
@@ -310,8 +310,22 @@ class _ClusterRun:
 
 def _make_plan(spec: UploadSpec) -> SourcePlan:
     if spec.target.kind == "do_not_reach_list":
-        return plan_spec(spec.source, kind="users", identifiers=("email", "phone_number"))
-    return plan_spec(spec.source, kind=_KINDS[spec.operation] if spec.target.kind == "catalog" else "users")
+        plan = plan_spec(spec.source, kind="users", identifiers=("email", "phone_number"))
+    else:
+        plan = plan_spec(spec.source, kind=_KINDS[spec.operation] if spec.target.kind == "catalog" else "users")
+    for file in plan.files:
+        _check_name(file.source.path)
+    return plan
+
+
+def _check_name(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        rule = "has a name that is not UTF-8, which the database cannot store: rename it"
+    else:
+        return
+    raise UnusableFile("source", path, rule)
 
 
 def _name(fragment: Fragment) -> tuple[str, int]:

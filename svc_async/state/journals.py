@@ -206,7 +206,10 @@ _TAKE_UP = """
     RETURNING id, epoch, clock_timestamp() - confirmed_at AS silence
 """
 _FIND = "SELECT id, owner, clock_timestamp() - active_at AS silence FROM journals WHERE name = $1"
-_MEASURE = "SELECT coalesce(sum(octet_length(body)), 0) FROM journal_records WHERE journal = $1"
+_MEASURE = """
+    SELECT coalesce(sum(octet_length(body) + octet_length(kind) + 100), 0) FROM journal_records WHERE journal = $1
+"""
+"""About the memory that the records take: without the 100 bytes, any number of empty ones would be read."""
 _SELECT = "SELECT kind, number, body, checksum FROM journal_records WHERE journal = $1"
 _LIST = """
     SELECT name, owner, finished, active_at, clock_timestamp() - active_at AS silence, body

@@ -1,6 +1,7 @@
 """A job on a cluster does what a job in one process does."""
 
 import gc
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -128,6 +129,24 @@ async def test_credentials_that_were_given_are_refused(workbench: Workbench, tmp
         users = session.account(workbench.sandbox.account_id).custom_audience(workbench.sandbox.audience_id).users
         with pytest.raises(InvalidArgument, match="credentials must come from"):
             await users.upload(path, journal=state.journal("job"), cluster=workbench.client)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+async def test_a_file_whose_name_no_database_can_store_is_refused(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_csv(tmp_path, range(3)).rename(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv"))
+    async with workbench.open_users() as (users, state):
+        with pytest.raises(UnusableFile, match=r"caf.*\.csv has a name that is not UTF-8"):
+            await users.upload(path, cluster=workbench.client, journal=state.journal("job"))
+
+
+async def test_what_is_stored_of_a_job_and_damaged_is_refused(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_csv(tmp_path, range(3))
+    async with workbench.open_users() as (users, state):
+        await users.upload(path, cluster=workbench.client, journal=state.journal("job"))
+        for statement in ('cluster_results SET report = \'{"read": "x"}\'', "cluster_jobs SET plan = '{}'"):
+            await state.database.execute(f"UPDATE {statement}")
+            with pytest.raises(UnusableState, match="job is damaged; begin a job of another name"):
+                await users.upload(path, cluster=workbench.client, journal=state.journal("job"))
 
 
 async def test_a_job_without_a_journal_in_the_state_is_refused(workbench: Workbench, tmp_path: Path) -> None:
