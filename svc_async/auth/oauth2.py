@@ -3,6 +3,7 @@
 authlib builds the requests and parses the redirect. It is imported on first use; none of its types leave this module.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -10,13 +11,13 @@ from typing import Any, cast
 import attrs
 
 from svc_async.auth.credentials import OAuth2UserCredentials
-from svc_async.errors import InvalidArgument, UnexpectedAnswer
+from svc_async.errors import InvalidArgument
 
 __all__ = ["PendingAuthorization", "begin_authorization", "code_grant", "parse_code", "parse_token", "refresh_grant"]
 
-_UNEXPECTED = "the answer has no bearer token"
 _MAX_LIFETIME = 100 * 365 * 86_400
 """Seconds; a longer lifetime would leave the range of datetime."""
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?", re.ASCII)
 _VERIFIER_LENGTH = 64
 """Characters of a code verifier: 43 to 128 are allowed (RFC 7636, 4.1)."""
 
@@ -109,22 +110,12 @@ def _encode_request(grant_type: str, **fields: str | None) -> bytes:
 
 def parse_token(
     answer: object, *, now: datetime, client_id: str, previous: OAuth2UserCredentials | None = None
-) -> OAuth2UserCredentials:
-    """Parse the answer to a token request; fields it omits are taken from the previous credentials.
-
-    Raises:
-        UnexpectedAnswer: the answer has no bearer token.
-    """
-    granted = _read_token(answer, now, client_id, previous)
-    del answer  # it may hold tokens, which must not be among the locals of a traceback
-    if granted is None:
-        raise UnexpectedAnswer(_UNEXPECTED, status=200)
-    return granted
-
-
-def _read_token(
-    answer: object, now: datetime, client_id: str, previous: OAuth2UserCredentials | None
 ) -> OAuth2UserCredentials | None:
+    """Parse the answer to a token request; return None if it has no bearer token.
+
+    Scopes and a refresh token that it omits are taken from the previous credentials. A lifetime or scopes that cannot
+    be read do not cost the token.
+    """
     token = cast(Mapping[str, Any], answer) if isinstance(answer, Mapping) else {}
     if str(token.get("token_type")).lower() != "bearer":
         return None
@@ -134,13 +125,21 @@ def _read_token(
             refresh_token=token.get("refresh_token") or (previous.refresh_token if previous else None),
             client_id=client_id,
             expires_at=_expiry(token.get("expires_in"), now),
-            scopes=token.get("scope") or (previous.scopes if previous else ()),
+            scopes=_find_scopes(token.get("scope")) or (previous.scopes if previous else ()),
         )
     except (KeyError, InvalidArgument, TypeError):
         return None
 
 
+def _find_scopes(scope: object) -> str | Sequence[str]:
+    """Return the scopes: one string (RFC 6749), or an array, as some services send; none if it is something else."""
+    is_array = isinstance(scope, list) and all(isinstance(each, str) for each in scope)
+    return cast(str | Sequence[str], scope) if isinstance(scope, str) or is_array else ()
+
+
 def _expiry(seconds: object, now: datetime) -> datetime | None:
-    if not isinstance(seconds, int | float):
+    if isinstance(seconds, str) and _NUMBER.fullmatch(seconds):
+        seconds = float(seconds)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
     return now + timedelta(seconds=min(max(seconds, 0), _MAX_LIFETIME))

@@ -231,12 +231,18 @@ async def _send_grant(
 ) -> OAuth2UserCredentials:
     header = basic(client.client_id, client.secret) if client.secret else anonymous()
     authorized = pipeline.but(authorization=header, tokens=None)
-    return grants.parse_token(
-        await authorized.send(request),
-        now=pipeline.clock.now(),
-        client_id=client.client_id,
-        previous=previous,
-    )
+    value, answer = await authorized.send_with_answer(request)
+    granted = grants.parse_token(value, now=pipeline.clock.now(), client_id=client.client_id, previous=previous)
+    del value  # it may hold tokens, which must not be among the locals of a traceback
+    if granted is None:
+        raise UnexpectedAnswer(
+            "the answer has no bearer token",
+            status=answer.status,
+            headers=answer.headers,
+            request_id=answer.request_id,
+            body=answer.body,
+        )
+    return granted
 
 
 def _authorize(pipeline: Pipeline, app: AppCredentials, header: Authorization) -> Pipeline:
