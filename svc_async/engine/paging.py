@@ -9,7 +9,7 @@ import attrs
 
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument, UnexpectedAnswer
-from svc_async.wire.envelope import Page
+from svc_async.wire.envelope import Page, make_unexpected
 from svc_async.wire.route import Request
 
 __all__ = ["CountedPager", "Pager"]
@@ -141,6 +141,4 @@ def _unexpected(message: str, page: Page[Any]) -> UnexpectedAnswer:
     """Return the exception of a page that was read and does not help."""
     answer = page.answer
     assert answer is not None  # noqa: S101 - pages that a pager fetches have one
-    return UnexpectedAnswer(
-        message, status=answer.status, headers=answer.headers, request_id=answer.request_id, body=answer.body
-    )
+    return make_unexpected(message, answer)

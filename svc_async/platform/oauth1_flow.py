@@ -12,9 +12,10 @@ import attrs
 from svc_async.auth.authorization import authorization, identity
 from svc_async.auth.credentials import AppCredentials, Credentials, UserCredentials
 from svc_async.engine.pipeline import Pipeline
-from svc_async.errors import AccessDenied, InvalidArgument, UnexpectedAnswer
+from svc_async.errors import AccessDenied, InvalidArgument
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import first_problem, not_empty, one_of, satisfies
+from svc_async.wire.envelope import make_unexpected
 from svc_async.wire.params import query_string
 from svc_async.wire.records import Record
 from svc_async.wire.route import Reply, Route, Surface
@@ -134,9 +135,9 @@ class OAuth1Flow:
         """
         request = _REQUEST_TOKEN(oauth_callback=callback, svc_auth_access_type=access_type)
         problem = first_problem(_REQUEST_CHECKS, {"callback": callback, "access_type": access_type})
-        token = await self._authorize(self._require_app()).send(request.with_problem(problem))
+        token, answer = await self._authorize(self._require_app()).send_with_answer(request.with_problem(problem))
         if token.oauth_callback_confirmed != "true":
-            raise UnexpectedAnswer("the service did not confirm the callback (RFC 5849, 2.1)", status=200)
+            raise make_unexpected("the service did not confirm the callback (RFC 5849, 2.1)", answer)
         return attrs.evolve(token, callback=callback)
 
     def authorize_url(

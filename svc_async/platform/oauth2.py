@@ -14,6 +14,7 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import AccessDenied, InvalidArgument, Unauthorized, UnexpectedAnswer
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import one_of
+from svc_async.wire.envelope import make_unexpected
 from svc_async.wire.records import Record
 from svc_async.wire.route import Reply, Request, Route, Surface
 
@@ -235,13 +236,7 @@ async def _send_grant(
     granted = grants.parse_token(value, now=pipeline.clock.now(), client_id=client.client_id, previous=previous)
     del value  # it may hold tokens, which must not be among the locals of a traceback
     if granted is None:
-        raise UnexpectedAnswer(
-            "the answer has no bearer token",
-            status=answer.status,
-            headers=answer.headers,
-            request_id=answer.request_id,
-            body=answer.body,
-        )
+        raise make_unexpected("the answer has no bearer token", answer)
     return granted
 
 

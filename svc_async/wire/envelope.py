@@ -24,6 +24,7 @@ __all__ = [
     "Unreadable",
     "errors_beside_data",
     "is_withheld",
+    "make_unexpected",
     "parse_detail",
     "parse_refusal",
 ]
@@ -116,6 +117,18 @@ class CallAnswer:
     attempts: int
     seconds: float
     waited: float
+
+
+def make_unexpected(message: str, answer: CallAnswer, *, repeatable: bool = False) -> UnexpectedAnswer:
+    """Return the exception of an answer that was read and is not what the call needs."""
+    return UnexpectedAnswer(
+        message,
+        status=answer.status,
+        headers=answer.headers,
+        request_id=answer.request_id,
+        body=answer.body,
+        repeatable=repeatable,
+    )
 
 
 @attrs.frozen(kw_only=True)

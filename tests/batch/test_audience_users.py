@@ -72,8 +72,11 @@ async def test_send_raises_what_the_service_says(sandbox: Sandbox, audience: Cus
 @pytest.mark.rule("CAU-12")
 async def test_send_verifies_the_counts(sandbox: Sandbox, audience: CustomAudienceHandle) -> None:
     sandbox.faults.on("POST", USERS).once().do(Fault.partial_counts(success=1, total=1))
-    with pytest.raises(UnexpectedAnswer, match=r"counted other users than were sent; wait two minutes.*\(HTTP 200\)"):
+    with pytest.raises(
+        UnexpectedAnswer, match=r"counted other users than were sent; wait two minutes.*\(HTTP 200\)"
+    ) as caught:
         await audience.users.send([build_update({"email": [hash_value("a")]}, {"email": [hash_value("b")]})])
+    assert b'"success_count":1' in caught.value.body
 
 
 @pytest.mark.rule("CAU-04", "CAU-05", "CAU-06b", "CAU-07", "CAU-08")

@@ -92,8 +92,9 @@ async def test_a_callback_that_is_not_confirmed_is_no_success(service: ScriptedS
     service.on("POST", "/oauth/request_token", answer)
 
     async with service.session(APP_ONLY) as session:
-        with pytest.raises(UnexpectedAnswer, match="did not confirm"):
+        with pytest.raises(UnexpectedAnswer, match="did not confirm") as caught:
             await session.oauth1.request_token(callback="oob")
+    assert caught.value.body == str(answer.payload).encode()
 
 
 @pytest.mark.parametrize("payload", ["<html>", "", "oauth_token=a", "oauth_token", "ü=a"])

@@ -32,8 +32,8 @@ from svc_async.batch.settings import (
 )
 from svc_async.batch.source import RowSource
 from svc_async.batch.uploader import Uploader
-from svc_async.errors import UnexpectedAnswer
 from svc_async.users.encoding import BadIdentifiers, MemberEncoder
+from svc_async.wire.envelope import make_unexpected
 from svc_async.wire.params import timestamp
 from svc_async.wire.route import Request, Surface
 from svc_async.wire.writing import to_json, to_plain
@@ -290,11 +290,11 @@ class UserList(abc.ABC, Generic[T]):
         body = to_json(plain)
         if self._sender.validate and len(body) > self.limits.size:
             raise self._rules.make_error("operations", f"must have at most {self.limits.size:,} bytes", "bytes")
-        answer = await self._sender.send(self._build_request().with_body(body))
+        answer, whole = await self._sender.send_with_answer(self._build_request().with_body(body))
         users = sum(len(operation["params"]["users"]) for operation in plain)
         if not self._confirms(answer, users if self.counted == "users" else len(plain)):
             problem = "the service counted other users than were sent; wait two minutes, then send all of them again"
-            raise UnexpectedAnswer(problem, status=200, repeatable=True)  # perhaps the answer to another request
+            raise make_unexpected(problem, whole, repeatable=True)  # perhaps the answer to another request
         return answer
 
     def _check(self, operations: Sequence[Any]) -> list[Any]:
