@@ -24,6 +24,8 @@ def completion(shell: Literal["bash", "zsh", "fish"], /, *, install: Flag = Fals
     """
     if install:
         path = app.meta.install_completion(shell=shell)
+        if shell == "fish":
+            path.write_text(_generate(shell), encoding="utf-8")
         if as_json:
             show_json({"shell": shell, "path": str(path)})
         else:
@@ -31,9 +33,19 @@ def completion(shell: Literal["bash", "zsh", "fish"], /, *, install: Flag = Fals
             if shell == "zsh":
                 say("compinit loads it: ~/.zshrc must run `autoload -Uz compinit && compinit`, as most do.")
         return Exit.DONE
-    script = app.meta.generate_completion(prog_name="svc-async", shell=shell)
+    script = _generate(shell)
     if as_json:
         show_json({"shell": shell, "script": script})
     else:
         sys.stdout.write(script)  # as it is: tabs and all
     return Exit.DONE
+
+
+def _generate(shell: Literal["bash", "zsh", "fish"]) -> str:
+    """Return the script. By default fish proposes files everywhere, also where only a command can follow."""
+    script = app.meta.generate_completion(prog_name="svc-async", shell=shell)
+    if shell != "fish":
+        return script
+    groups = [name for name in app if not name.startswith("-") and app[name].default_command is None]
+    places = ["__fish_use_subcommand", *(f"__fish_svc-async_using_command {name}" for name in groups)]
+    return script + "".join(f"complete -c svc-async -n '{place}' -f\n" for place in places)

@@ -51,6 +51,13 @@ def test_bash_completes_commands_options_and_choices(bash: Path, typed: list[str
     assert sorted(ended.stdout.split()) == sorted(proposed)
 
 
+def test_fish_proposes_no_files_where_a_command_follows(call: Call) -> None:
+    script = call("completion", "fish").out
+    assert "complete -c svc-async -n '__fish_use_subcommand' -f\n" in script
+    assert "complete -c svc-async -n '__fish_svc-async_using_command audience' -f\n" in script
+    assert "using_command completion' -f" not in script
+
+
 @pytest.mark.parametrize(("shell", "place"), [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", "")])
 def test_it_is_installed_for_one_user(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, shell: str, place: str
@@ -58,6 +65,7 @@ def test_it_is_installed_for_one_user(
     monkeypatch.setenv("HOME", str(here))
     installed = Path(call("completion", shell, "--install", "--json").result["path"])
     assert here in installed.parents
+    assert ("-n '__fish_use_subcommand' -f" in installed.read_text(encoding="utf-8")) is (shell == "fish")
     assert installed.read_text(encoding="utf-8") == call("completion", shell).out
     if place:
         wanted = installed if shell == "bash" else installed.parent
