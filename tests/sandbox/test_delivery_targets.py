@@ -146,6 +146,8 @@ async def test_egress_does_not_reach_this_network(monkeypatch: pytest.MonkeyPatc
         ("::ffff:10.0.0.1", False),
         ("2002:7f00:1::", False),
         ("64:ff9b::7f00:1", False),
+        ("64:ff9b:1::1", False),
+        ("::7f00:1", False),
         ("64:ff9b::a9fe:a9fe", False),
         ("2001:0:0a00:1::1", False),
     ],

@@ -9,6 +9,8 @@ from typing import Any
 __all__ = ["is_public", "make_socket_factory"]
 
 _NAT64 = IPv6Network("64:ff9b::/96")
+_LOCAL = (IPv6Network("64:ff9b:1::/48"), IPv6Network("::/96"))
+"""Translated within a network (RFC 8215), and IPv4-compatible; not all versions of `ipaddress` know these."""
 _LAST_32_BITS = 2**32 - 1
 
 
@@ -19,7 +21,7 @@ def is_public(address: str) -> bool:
         return _is_global(ip)
     if ip.ipv4_mapped is not None:
         return _is_global(ip.ipv4_mapped)
-    return _is_global(ip) and all(map(_is_global, _list_contained(ip)))
+    return _is_global(ip) and not any(ip in each for each in _LOCAL) and all(map(_is_global, _list_contained(ip)))
 
 
 def make_socket_factory(may_reach: Callable[[str], bool]) -> Callable[[tuple[Any, ...]], socket.socket]:
