@@ -1,7 +1,6 @@
 import re
 from collections.abc import Iterable
 from io import StringIO
-from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +14,6 @@ from svc_async.cli.output.progress import Bars, Display, Lines, open_display
 from svc_async.cli.output.wording import format_duration
 from svc_async.sandbox import VirtualClock
 from svc_async.sources.csv_source import CsvSource
-from tests.support.files import read_rows
 
 HALFWAY = Progress(read=1_000, accepted=480, failed=20, pending=500, requests=3, in_doubt=500, seconds=10.0)
 
@@ -89,30 +87,6 @@ async def test_each_phase_has_a_bar_that_moves(source: CsvSource) -> None:
     assert "4.0 s" in shown[1]
     assert "50%" in shown[2]
     assert "2.0 s left" in shown[2]
-
-
-async def test_a_source_that_is_read_again_has_a_bar(tmp_path: Path) -> None:
-    """As by a resumed job of which everything is sent: it checks that the source is still the same."""
-    path = tmp_path / "customers.csv"
-    path.write_text("email\n" + "".join(f"user{number}@example.org\n" for number in range(10_000)))
-    source = CsvSource(path)
-    assert len(read_rows(source)) == 10_000
-    sent = Progress(read=10_000, accepted=10_000, requests=2, phase="sending")
-    clock, out = VirtualClock(), console(terminal=True)
-    with Bars(source, console=out, clock=clock, limit=1_500) as bars:
-        bars.show(attrs.evolve(sent, accepted=5_000, pending=5_000))
-        await clock.advance(seconds=1)
-        bars.show(sent)
-        rows = source.rows().rows
-        assert isinstance(rows, Iterable)
-        again = iter(rows)
-        assert sum(1 for _ in islice(again, 5_000)) == 5_000
-        await clock.advance(seconds=1)
-        bars.show(sent)
-        sending, reading = (line for line in render(bars) if "sending" in line or "reading" in line)
-    assert "100%" in sending
-    assert f"{100 * source.bytes_read / source.size:.0f}%" in reading
-    assert "100%" not in reading
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -78,10 +78,9 @@ class _Timed(Display, abc.ABC):
         super().show(progress)
         now = self._clock.monotonic()
         waits = progress.resend_in is not None
-        phase = self._find_phase(progress)
-        begins = self._bars.current != phase
+        begins = self._bars.current != (progress.phase or "sending")
         if now >= self._next or begins or (waits and not self._waits):  # a wait is announced when it begins
-            self._move(phase, progress, now)
+            self._move(progress, now)
             if now >= self._next or waits:
                 self._next = now + self.pause
                 self.draw(progress)
@@ -91,7 +90,8 @@ class _Timed(Display, abc.ABC):
     def draw(self, progress: Progress) -> None:
         """Show it."""
 
-    def _move(self, phase: str, progress: Progress, now: float) -> None:
+    def _move(self, progress: Progress, now: float) -> None:
+        phase = progress.phase or "sending"
         if phase == "sending":
             self._latest.append((now, progress))
             while self._latest[0][0] < now - _MINUTE:
@@ -114,12 +114,6 @@ class _Timed(Display, abc.ABC):
         # The share of the file that is settled. A resumed job reads from the start again what it has read already.
         self._furthest = max(self._furthest, read or 0.0)
         return self._furthest * _count_settled(progress) / progress.read
-
-    def _find_phase(self, progress: Progress) -> str:
-        """Return the phase; a resumed job that has sent all that was read reads its source again, to compare it."""
-        phase = progress.phase or "sending"
-        is_sent = phase == "sending" and self._bars.is_full(phase)
-        return "reading" if is_sent and self._source.bytes_read < self._source.size else phase
 
     def describe_speed(self, progress: Progress) -> list[str]:
         """Return the rows a second and the requests of the last minute of this run, while it sends."""
@@ -215,10 +209,6 @@ class _PhaseBars(rich_progress.Progress):
         if share is not None:
             bar = self._bars[phase]
             self.update(bar, total=1.0, completed=max(self._tasks[bar].completed, min(share, 1.0)))
-
-    def is_full(self, phase: str) -> bool:
-        """Return whether the bar of a phase is at its end."""
-        return phase in self._bars and self._tasks[self._bars[phase]].completed >= 1.0
 
     def wait(self, seconds: float | None) -> None:
         """Show that what is in doubt is sent again in some seconds; None for no wait."""
