@@ -1,6 +1,8 @@
 """Plans a source: finds its files, reads those of text once and the metadata of Parquet files, and cuts them up."""
 
-from collections.abc import Generator, Sequence
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -10,7 +12,7 @@ from typing import Any
 import attrs
 
 from svc_async.cluster.cuts import CsvRecords, Cut, JsonRecords, TextRecords, find_cuts, find_head, is_splittable
-from svc_async.cluster.files import SourceFile, StoredFile, list_files
+from svc_async.cluster.files import SourceFile, SourceUnavailable, StoredFile, list_files
 from svc_async.cluster.fragments import open_planned
 from svc_async.cluster.plan import Fragment, PlannedFile, RowKind, SourcePlan, SourceSettings
 from svc_async.errors import InvalidArgument, UnusableFile
@@ -21,7 +23,7 @@ from svc_async.sources.detect import detect_format
 from svc_async.sources.table_feeds import TableFeed
 from svc_async.users.identifiers import IDENTIFIERS
 
-__all__ = ["plan_source", "plan_spec"]
+__all__ = ["plan_in_thread", "plan_source", "plan_spec"]
 
 FRAGMENT_ROWS = 524_288
 """Rows of a fragment: lines of text, or rows of a row group, which is divided if it has more."""
@@ -34,7 +36,13 @@ _BLOCK = 1_048_576
 _THREADS = 8
 
 
-def plan_source(paths: str | Sequence[str], settings: SourceSettings, *, block_size: int = _BLOCK) -> SourcePlan:
+def plan_source(
+    paths: str | Sequence[str],
+    settings: SourceSettings,
+    *,
+    block_size: int = _BLOCK,
+    stop: threading.Event | None = None,
+) -> SourcePlan:
     """Plan a source; blocks, and reads each file of text once.
 
     Args:
@@ -42,6 +50,7 @@ def plan_source(paths: str | Sequence[str], settings: SourceSettings, *, block_s
             this order, those of a pattern or a folder in the order of their paths.
         settings: how they are read.
         block_size: bytes of text that are read at a time.
+        stop: ends the planning when it is set.
 
     Raises:
         UnusableFile: a file is missing or cannot be used; the message says why, as for a file that is read at once.
@@ -53,7 +62,8 @@ def plan_source(paths: str | Sequence[str], settings: SourceSettings, *, block_s
     if not files:
         raise InvalidArgument("source", "must name at least one file")
     with ThreadPoolExecutor(_THREADS) as pool:
-        parts = list(pool.map(partial(_plan_file, settings=settings, block_size=block_size), files))
+        plan = partial(_plan_file, settings=settings, block_size=block_size, stop=stop or threading.Event())
+        parts = list(pool.map(plan, files))
     fragments = [
         attrs.evolve(fragment, number=number)
         for number, fragment in enumerate(chain.from_iterable(each for _, each in parts))
@@ -63,13 +73,20 @@ def plan_source(paths: str | Sequence[str], settings: SourceSettings, *, block_s
     return SourcePlan(settings, tuple(file for file, _ in parts), tuple(fragments))
 
 
-def plan_spec(source: SourceSpec, *, kind: RowKind, identifiers: Sequence[str] = tuple(IDENTIFIERS)) -> SourcePlan:
+def plan_spec(
+    source: SourceSpec,
+    *,
+    kind: RowKind,
+    identifiers: Sequence[str] = tuple(IDENTIFIERS),
+    stop: threading.Event | None = None,
+) -> SourcePlan:
     """Plan the source of a spec; blocks. Exceptions as of `plan_source`.
 
     Args:
         source: the source.
         kind: what a row is.
         identifiers: the identifiers that users may have.
+        stop: ends the planning when it is set.
     """
     settings = SourceSettings(
         kind=kind,
@@ -80,23 +97,47 @@ def plan_spec(source: SourceSpec, *, kind: RowKind, identifiers: Sequence[str] =
         empty=source.empty,
         header=source.header,
     )
-    return plan_source(source.path, settings)
+    return plan_source(source.path, settings, stop=stop)
 
 
-def _plan_file(file: SourceFile, *, settings: SourceSettings, block_size: int) -> tuple[PlannedFile, list[Fragment]]:
+async def plan_in_thread(plan: Callable[..., SourcePlan], *arguments: Any, **keywords: Any) -> SourcePlan:
+    """Return what a function plans in a thread, which ends soon if the caller is cancelled: a program waits for it.
+
+    Args:
+        plan: `plan_spec` or one of its kin, which takes `stop`.
+        arguments: of the function.
+        keywords: likewise.
+    """
+    stop = threading.Event()
+    try:
+        return await asyncio.to_thread(plan, *arguments, **keywords, stop=stop)
+    finally:
+        stop.set()
+
+
+def _plan_file(
+    file: SourceFile, *, settings: SourceSettings, block_size: int, stop: threading.Event
+) -> tuple[PlannedFile, list[Fragment]]:
+    _check_wanted(file.path, stop)
     stored = StoredFile(file)
     if not stored.size:
         raise unusable(stored.name, "is empty")
     format_ = settings.format or detect_format(stored, feed=settings.is_feed)
     with closing(open_planned(stored, format_, settings)) as source:
         planned = PlannedFile(source=file, format=format_)
-        planner = _FilePlanner(stored, planned, settings.fragment_size, block_size)
+        planner = _FilePlanner(stored, planned, settings.fragment_size, block_size, stop)
         table: Any = source.table if isinstance(source, TableFeed) else source
         if format_ == "parquet":
             return planner.divide_row_groups(table.row_groups)
         if format_ == "jsonl":
             return planner.divide_json(table.encoding)
         return planner.divide_csv(table.layout) if format_ in {"csv", "tsv"} else planner.keep_whole()
+
+
+def _check_wanted(name: str, stop: threading.Event) -> None:
+    """Raise SourceUnavailable if nobody waits for the plan any more."""
+    if stop.is_set():
+        raise SourceUnavailable(name, "is not read any more: the job was cancelled")
 
 
 @attrs.frozen
@@ -107,6 +148,7 @@ class _FilePlanner:
     file: PlannedFile
     fragment_size: int
     block_size: int
+    stop: threading.Event
 
     def divide_row_groups(self, row_groups: Sequence[int]) -> tuple[PlannedFile, list[Fragment]]:
         fragments = []
@@ -165,6 +207,7 @@ class _FilePlanner:
         with ByteReader(self.stored) as content:
             content.skip(start)
             while block := content.read(self.block_size):
+                _check_wanted(self.stored.name, self.stop)
                 yield block
 
     def _refuse(self, problem: str) -> UnusableFile:

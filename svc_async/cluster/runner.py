@@ -11,6 +11,7 @@ which are fenced, and a shard that is finished gives its report from there.
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +30,7 @@ from svc_async.cluster.encode import EncodeSettings
 from svc_async.cluster.exchange import choose_shards, encode_each, exchange
 from svc_async.cluster.job import JobPart, ShardOutcome, ShardTask, WorkerSettings, read_report
 from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
-from svc_async.cluster.planning import plan_spec
+from svc_async.cluster.planning import plan_in_thread, plan_spec
 from svc_async.cluster.worker.shard import send_shard
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import BatchError, InvalidArgument, SvcError, UnusableFile
@@ -202,7 +203,7 @@ class _ClusterRun:
     async def run(self, specs: Sequence[UploadSpec], shards: int | None) -> Sequence[Report]:
         self.watch.begin("planning")
         workers = await check_workers(self.client)
-        plans = await asyncio.gather(*(asyncio.to_thread(_make_plan, spec) for spec in specs))
+        plans = await asyncio.gather(*(plan_in_thread(_make_plan, spec) for spec in specs))
         parts = _divide(specs, plans, shards, workers)
         taken = await self._take_up(parts)
         parts = _number(parts, taken.shards)
@@ -308,11 +309,13 @@ class _ClusterRun:
         ) from self.errors[0]
 
 
-def _make_plan(spec: UploadSpec) -> SourcePlan:
+def _make_plan(spec: UploadSpec, stop: threading.Event) -> SourcePlan:
     if spec.target.kind == "do_not_reach_list":
-        plan = plan_spec(spec.source, kind="users", identifiers=("email", "phone_number"))
+        plan = plan_spec(spec.source, kind="users", identifiers=("email", "phone_number"), stop=stop)
     else:
-        plan = plan_spec(spec.source, kind=_KINDS[spec.operation] if spec.target.kind == "catalog" else "users")
+        plan = plan_spec(
+            spec.source, kind=_KINDS[spec.operation] if spec.target.kind == "catalog" else "users", stop=stop
+        )
     for file in plan.files:
         _check_name(file.source.path)
     return plan

@@ -1,9 +1,11 @@
 """The plan of a source: which files it has, in which order, and whether it is still the same."""
 
+import asyncio
 import json
 import os
 import pickle
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from svc_async.cluster.files import SourceUnavailable, list_files
 from svc_async.cluster.fragments import open_fragment
 from svc_async.cluster.plan import SourcePlan, SourceSettings
-from svc_async.cluster.planning import plan_source
+from svc_async.cluster.planning import plan_in_thread, plan_source
 from svc_async.errors import InvalidArgument, UnusableFile
 from tests.support.files import Write, read_rows
 from tests.support.object_store import Bucket
@@ -226,3 +228,24 @@ def test_storage_is_opened_by_pyarrow_if_its_package_is_missing(
             with open_fragment(fragment, SETTINGS) as source:
                 rows += read_rows(source)
     assert rows == [(f"user{number}@example.com",) for number in range(10)] * 2
+
+
+async def test_a_plan_that_is_cancelled_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("email\n" + "somebody@example.com\n" * 1_000)
+    began, ended = threading.Event(), threading.Event()
+
+    def plan(stop: threading.Event) -> SourcePlan:
+        began.set()
+        stop.wait()
+        try:
+            return plan_source(str(path), SourceSettings(), stop=stop)
+        except SourceUnavailable:
+            ended.set()
+            raise
+
+    task = asyncio.ensure_future(plan_in_thread(plan))
+    await asyncio.to_thread(began.wait)
+    task.cancel()
+    await asyncio.to_thread(ended.wait)
+    assert task.cancelled()

@@ -8,7 +8,6 @@ removals come before the first addition. If a fragment cannot be read, the sync 
 of a fragment that is missing would be removed.
 """
 
-import asyncio
 import tempfile
 from array import array
 from bisect import bisect_right
@@ -31,7 +30,7 @@ from svc_async.batch.sync.pages.spill import Blobs
 from svc_async.batch.sync.snapshot import Snapshot, SnapshotSlice
 from svc_async.cluster.clients import ClusterFailed, check_client, check_workers, describe_error, release
 from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
-from svc_async.cluster.planning import plan_spec
+from svc_async.cluster.planning import plan_in_thread, plan_spec
 from svc_async.cluster.sync.fragment_slices import FragmentSlices, count_parts, read_fragment
 from svc_async.errors import SvcError
 from svc_async.jobs.spec import SourceSpec
@@ -77,7 +76,7 @@ async def open_snapshot(
     if observers.progress is not None:
         observers.progress(Progress(phase="planning"))
     await check_workers(cluster)
-    plan = await asyncio.to_thread(plan_spec, source, kind=kind)
+    plan = await plan_in_thread(plan_spec, source, kind=kind)
     with _RowPlaces(plan) as places:
         snapshot = _ClusterSnapshot(cluster, plan, reading, places)
         try:
