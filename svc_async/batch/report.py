@@ -14,7 +14,17 @@ import attrs
 from svc_async.errors import BatchError
 from svc_async.wire.envelope import CallAnswer
 
-__all__ = ["KEPT_FAILURES", "Accounting", "Failure", "JobPhase", "Progress", "Receipt", "Report", "Totals"]
+__all__ = [
+    "KEPT_FAILURES",
+    "Accounting",
+    "Failure",
+    "JobPhase",
+    "Progress",
+    "Receipt",
+    "Report",
+    "Totals",
+    "first_failures",
+]
 
 KEPT_FAILURES = 10_000
 """Failures that a report lists; `on_failure` is called with all of them, so that memory stays flat."""
@@ -202,7 +212,7 @@ class Report:
             pending=progress.pending,
             in_doubt=progress.in_doubt,
             requests=progress.requests,
-            failures=_first_failures(failures),
+            failures=first_failures(failures),
         )
 
     def __add__(self, other: "Report") -> "Report":
@@ -216,7 +226,7 @@ class Report:
             in_doubt=self.in_doubt + other.in_doubt,
             requests=self.requests + other.requests,
             partly_valid=self.partly_valid + other.partly_valid,
-            failures=_first_failures((*self.failures, *other.failures)),
+            failures=first_failures((*self.failures, *other.failures)),
         )
 
     @property
@@ -382,5 +392,6 @@ class Accounting:
             raise RuntimeError(f"rows do not add up: {self.read} read, {settled} settled, {pending} pending")
 
 
-def _first_failures(failures: Iterable[Failure]) -> Sequence[Failure]:
+def first_failures(failures: Iterable[Failure]) -> Sequence[Failure]:
+    """Return the failures that a report lists, by position."""
     return tuple(sorted(failures, key=lambda failure: (failure.file or "", failure.position))[:KEPT_FAILURES])

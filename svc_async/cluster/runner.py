@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import attrs
@@ -23,7 +24,7 @@ from distributed import as_completed, wait
 
 from svc_async._version import __version__
 from svc_async.batch.cluster.calls import ClusterCall, ClusterClient
-from svc_async.batch.report import JobPhase, Progress, Report
+from svc_async.batch.report import KEPT_FAILURES, JobPhase, Progress, Report, first_failures
 from svc_async.batch.settings import Observers
 from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error, release
 from svc_async.cluster.encode import EncodeSettings
@@ -116,13 +117,14 @@ class _ShardTotals:
 
     Attributes:
         observers: whom to tell.
-        shards: how many shards there are.
-        outcomes: what became of the shards that have ended.
+        parts: the numbers of the shards of each part of the job.
+        outcomes: what became of the shards that have ended; of the failures of a part, the first 10,000 and some more.
     """
 
     observers: Observers
-    shards: int = 0
+    parts: Sequence[range] = ()
     outcomes: dict[int, ShardOutcome] = attrs.field(factory=dict[int, ShardOutcome])
+    _kept: int = attrs.field(default=0, init=False)
     _encoded: set[tuple[str, int]] = attrs.field(factory=set[tuple[str, int]], init=False)
     _fragments: int = attrs.field(default=0, init=False)
     _latest: dict[int, Progress] = attrs.field(factory=dict[int, Progress], init=False)
@@ -170,7 +172,24 @@ class _ShardTotals:
         if self.observers.on_failure is not None:
             for failure in report.failures:
                 self.observers.on_failure(failure)
+        self._kept += len(report.failures)
+        if self._kept > 2 * KEPT_FAILURES * len(self.parts):
+            self._drop_failures()
         self._notify()
+
+    def _drop_failures(self) -> None:
+        """Drop the failures that no report lists."""
+        self._kept = 0
+        for numbers in self.parts:
+            ended = [self.outcomes[each] for each in numbers if each in self.outcomes]
+            listed = {id(each) for each in first_failures(chain.from_iterable(one.report.failures for one in ended))}
+            self._kept += len(listed)
+            for outcome in ended:
+                if failures := outcome.report.failures:
+                    report = attrs.evolve(
+                        outcome.report, failures=tuple(each for each in failures if id(each) in listed)
+                    )
+                    self.outcomes[outcome.number] = attrs.evolve(outcome, report=report)
 
     def sum_reports(self, numbers: Iterable[int]) -> Report:
         """Return the sum of the reports of some shards."""
@@ -186,7 +205,7 @@ class _ShardTotals:
     def _add_share(self, now: Progress) -> Progress:
         """Return the progress with how much is sent; shards that have not begun count as the others on average."""
         rows = [each.phase_total for each in self._latest.values() if each.phase_total is not None]
-        total = round(sum(rows) / len(rows) * self.shards) if rows else None
+        total = round(sum(rows) / len(rows) * sum(map(len, self.parts))) if rows else None
         return attrs.evolve(now, phase_done=now.accepted + now.coalesced + now.failed, phase_total=total)
 
 
@@ -207,8 +226,8 @@ class _ClusterRun:
         parts = _divide(specs, plans, shards, workers)
         taken = await self._take_up(parts)
         parts = _number(parts, taken.shards)
-        self.watch.shards = sum(taken.shards)
-        self._take_reports(taken.reports)
+        self.watch.parts = [part.numbers for part in parts]
+        await self._take_reports()
         await self._work(parts, taken.number)
         self._raise_errors(parts)
         return [self.watch.sum_reports(part.numbers) for part in parts]
@@ -233,8 +252,8 @@ class _ClusterRun:
             shards=[part.shards for part in parts],
         )
 
-    def _take_reports(self, reports: Mapping[int, Mapping[str, Any]]) -> None:
-        for number, report in reports.items():
+    async def _take_reports(self) -> None:
+        async for number, report in self._store.list_reports(self.journal.name):
             try:
                 self.watch.finish(ShardOutcome(number=number, report=read_report(report)))
             except ValueError:
@@ -325,7 +344,7 @@ def _check_name(path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        rule = "has a name that is not UTF-8, which the database cannot store: rename it"
+        rule = "has a name that is not UTF-8, which the messages of a cluster cannot carry: rename it"
     else:
         return
     raise UnusableFile("source", path, rule)

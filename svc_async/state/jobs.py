@@ -5,7 +5,7 @@ they must not send any more is fenced by the journals of the shards.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["JobRun", "JobStore", "make_damage_error", "prune_jobs"]
 
 _MOST_SHARDS = 100_000
-"""Results that are read at once."""
+"""Shards of which the journals are read."""
+_REPORTS_TOGETHER = 16
+"""Reports that are read at once."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,13 +37,11 @@ class JobRun:
         number: counts the runs from 1.
         plan: what the first run has planned.
         shards: how many shards each part of the job has.
-        reports: the reports of the shards that are finished, by their numbers.
     """
 
     number: int
     plan: Mapping[str, Any]
     shards: Sequence[int]
-    reports: Mapping[int, Mapping[str, Any]]
 
 
 @attrs.frozen
@@ -106,15 +106,21 @@ class JobStore:
             if row is None:
                 raise _make_error(name, "was deleted meanwhile; run the job again")
             _check_same(name, _load_object(name, row["about"]), json.loads(json.dumps(about)))
-            found = await connection.fetch(
-                "SELECT shard, report FROM cluster_results WHERE job = $1 LIMIT $2", name, _MOST_SHARDS
-            )
-        return JobRun(
-            number=row["run"],
-            plan=_load_object(name, row["plan"]),
-            shards=row["shards"],
-            reports={each["shard"]: _load_object(name, each["report"]) for each in found},
-        )
+        return JobRun(number=row["run"], plan=_load_object(name, row["plan"]), shards=row["shards"])
+
+    async def list_reports(self, name: str) -> AsyncIterator[tuple[int, Mapping[str, Any]]]:
+        """Yield the number and the report of each shard that is finished; each report may list thousands of failures.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+            UnusableState: one of them is damaged.
+        """
+        statement = "SELECT shard, report FROM cluster_results WHERE job = $1 AND shard > $2 ORDER BY shard LIMIT $3"
+        last = -1
+        while found := await self.database.fetch(statement, name, last, _REPORTS_TOGETHER):
+            for each in found:
+                last = each["shard"]
+                yield last, _load_object(name, each["report"])
 
     async def check_run(self, name: str, run: int) -> None:
         """Check that a run of a job is the last one and was not stopped.

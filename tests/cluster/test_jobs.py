@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from svc_async import InvalidArgument, Session
-from svc_async.batch.report import Failure, Progress
+from svc_async.batch.report import Failure, Progress, Report
+from svc_async.batch.settings import Observers
+from svc_async.cluster import runner
+from svc_async.cluster.job import ShardOutcome
 from svc_async.cluster.shard_rows import ShardRows
 from svc_async.errors import UnusableFile
 from svc_async.state.errors import UnusableState
@@ -132,11 +135,41 @@ async def test_credentials_that_were_given_are_refused(workbench: Workbench, tmp
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
-async def test_a_file_whose_name_no_database_can_store_is_refused(workbench: Workbench, tmp_path: Path) -> None:
+async def test_a_file_whose_name_no_message_can_carry_is_refused(workbench: Workbench, tmp_path: Path) -> None:
     path = write_csv(tmp_path, range(3)).rename(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv"))
     async with workbench.open_users() as (users, state):
         with pytest.raises(UnusableFile, match=r"caf.*\.csv has a name that is not UTF-8"):
             await users.upload(path, cluster=workbench.client, journal=state.journal("job"))
+
+
+def test_no_number_of_failures_takes_memory_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "KEPT_FAILURES", 150)
+    monkeypatch.setattr("svc_async.batch.report.KEPT_FAILURES", 150)
+    totals = runner._ShardTotals(Observers(), parts=[range(100)])
+    for number in range(100):
+        failures = tuple(Failure(100 * position + number, "bad", "X", file="a") for position in range(100))
+        totals.finish(ShardOutcome(number=number, report=Report(read=100, failed=100, failures=failures)))
+        assert sum(len(each.report.failures) for each in totals.outcomes.values()) <= 400
+    report = totals.sum_reports(range(100))
+    assert (report.failed, [failure.position for failure in report.failures]) == (10_000, [*range(150)])
+
+
+async def test_of_the_failures_of_all_shards_those_are_kept_that_a_report_lists(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("svc_async.cluster.runner.KEPT_FAILURES", 2)
+    monkeypatch.setattr("svc_async.batch.report.KEPT_FAILURES", 2)
+    path = tmp_path / "people.csv"
+    path.write_text("email\n" + "no mail\n" * 40)
+    heard: list[Failure] = []
+    async with workbench.open_users() as (users, state):
+        for _ in range(2):
+            call = users.upload(
+                path, cluster=workbench.client, journal=state.journal("job"), shards=5, on_failure=heard.append
+            )
+            report = await call
+            assert (report.failed, [failure.position for failure in report.failures]) == (40, [2, 3])
+    assert len(heard) == 80
 
 
 async def test_what_is_stored_of_a_job_and_damaged_is_refused(workbench: Workbench, tmp_path: Path) -> None:

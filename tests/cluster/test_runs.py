@@ -40,7 +40,7 @@ async def test_names_of_files_and_reasons_are_kept_whatever_their_characters_are
     await store.take_up("job", about=odd, plan=odd, shards=[1])
     await store.finish_shard("job", 0, odd)
     again = await store.take_up("job", about=odd, plan=odd, shards=[1])
-    assert (again.plan, again.reports) == (odd, {0: odd})
+    assert (again.plan, [each async for each in store.list_reports("job")]) == (odd, [(0, odd)])
 
 
 async def test_a_shard_ends_when_another_run_begins(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:

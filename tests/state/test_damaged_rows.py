@@ -47,6 +47,7 @@ async def use_events(state: SharedState) -> None:
 async def use_job(state: SharedState) -> None:
     await JobStore(state.database).find_plan("job")
     await JobStore(state.database).take_up("job", about={"list": "a"}, plan={"parts": []}, shards=[1])
+    assert [each async for each in JobStore(state.database).list_reports("job")] == []
 
 
 async def check(state: SharedState) -> None:
