@@ -77,8 +77,7 @@ DAMAGES = [
 
 @pytest.mark.parametrize(("name", "statement"), DAMAGES)
 async def test_damage_is_one_error_that_says_what_to_do(shared: SharedState, name: str, statement: str) -> None:
-    for use in USES.values():
-        await use(shared)
+    await USES["journal" if name == "check" else name](shared)
     await shared.database.execute(statement)
 
     with pytest.raises(UnusableState, match=r"backup|begin a job of another name"):
