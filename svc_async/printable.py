@@ -17,8 +17,8 @@ _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
 """Letters and marks of other categories that show nothing."""
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What begins a formula in a spreadsheet; some programs take the full-width forms for the same."""
-_LETTERS = f"{string.ascii_letters}{string.digits}_+/=-"
-"""What words, hashes and encoded bytes consist of."""
+_LETTERS = f"{string.ascii_letters}{string.digits}_+/=-.@:"
+"""What words, hashes, encoded bytes, addresses and most ids consist of."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NAMES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 

@@ -293,6 +293,14 @@ def test_what_is_cut_off_is_said() -> None:
     assert str(refuse(400, WORDS["message"])).endswith("word word…")
 
 
+@pytest.mark.parametrize("identifier", ["ada.b@shop.example.org", "crm:7.0042-x", "b64+/abc=="])
+def test_no_part_of_an_identifier_is_left_where_words_are_cut_off(identifier: str) -> None:
+    for length in range(980, 1_000):
+        words = f"{'x' * (length - 1)} {identifier} {LONG}"
+        message = refuse(400, {"errors": [{"message": words}]}).errors[0].message.replace(identifier, "")
+        assert identifier[:3] not in message
+
+
 @pytest.mark.parametrize("length", [900, 960, 999, 1_000])
 def test_no_part_of_a_hash_is_left_where_words_are_cut_off(length: int) -> None:
     words = f"{'x ' * (length // 2)}{HASH} {LONG}"
