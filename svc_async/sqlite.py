@@ -24,7 +24,7 @@ import attrs
 from svc_async.errors import UnusableFile, WrongState
 from svc_async.private_files import check_private, ensure_private
 
-__all__ = ["FileFormat", "Work", "Writer", "connect", "in_thread", "outlast", "report_unusable"]
+__all__ = ["FileFormat", "Work", "Writer", "connect", "in_thread", "report_unusable", "wait_through_cancellation"]
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _WAIT_FOR_WRITERS = 5.0
 _MEMORY = Path(":memory:")
 _QUOTES_TEXT = "Could not decode"
 """How Python begins its message about text that is not UTF-8, which it quotes."""
-_BESIDE = ("-wal", "-shm", "-journal")
+_SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
 @attrs.frozen(kw_only=True)
@@ -155,7 +155,7 @@ def _make_private(path: Path, file_format: FileFormat) -> None:
         return
     try:
         ensure_private(path)
-        for suffix in _BESIDE:
+        for suffix in _SIDE_FILES:
             check_private(f"{path}{suffix}")
     except OSError as error:
         raise UnusableFile(file_format.parameter, path, f"cannot be used: {error.strerror}") from None
@@ -302,7 +302,7 @@ async def in_thread(work: Callable[[], T], *, undo: Callable[[T], Awaitable[obje
     """
     # Not a task, which would be cancelled with all others when the loop ends, while the thread goes on.
     future = asyncio.get_running_loop().run_in_executor(None, work)
-    cancelled = await outlast(future)
+    cancelled = await wait_through_cancellation(future)
     if cancelled is None:
         return future.result()
     if future.exception() is None and undo is not None:
@@ -310,7 +310,7 @@ async def in_thread(work: Callable[[], T], *, undo: Callable[[T], Awaitable[obje
     raise cancelled
 
 
-async def outlast(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+async def wait_through_cancellation(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
     """Wait until a future is done; return the cancellation of the caller, if it was cancelled meanwhile.
 
     The caller raises it once everything is released.

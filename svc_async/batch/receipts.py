@@ -7,7 +7,7 @@ from typing import Generic, Self, TypeVar
 
 from svc_async.batch.report import Receipt, Report
 from svc_async.batch.uploader import Uploader
-from svc_async.sqlite import outlast
+from svc_async.sqlite import wait_through_cancellation
 
 __all__ = ["Receipts"]
 
@@ -67,7 +67,7 @@ class Receipts(Generic[T]):
         if self._task is None:
             return
         self._task.cancel()
-        cancelled = await outlast(self._task)
+        cancelled = await wait_through_cancellation(self._task)
         if cancelled is not None:
             raise cancelled
 

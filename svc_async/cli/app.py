@@ -10,7 +10,7 @@ from rich.console import Console
 
 from svc_async._version import __version__
 from svc_async.cli.exit_codes import INTERRUPTED, Exit, Interrupted, describe, exit_of, explain
-from svc_async.cli.output.console import complain
+from svc_async.cli.output.console import print_error
 from svc_async.cli.output.json_output import output
 from svc_async.cli.output.log import print_log
 from svc_async.errors import SvcError
@@ -152,5 +152,5 @@ def _describe_usage(error: CycloptsError) -> str:
 def _fail(code: Exit, message: str, facts: Mapping[str, Any]) -> Exit:
     output.error = facts
     sys.stdout.flush()
-    complain(message)
+    print_error(message)
     return code

@@ -70,8 +70,8 @@ _ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
 )
 _TRY = "or try without credentials: `svc-async demo`, or --sandbox where a command has it"
 _TRY_IN_PYTHON = "or try without credentials: Session.sandbox()"
-_WAYS_IN = f"set the SVC_* variables, name a profile with --profile, {_TRY}"
-_WAYS_WITHOUT_IDS: Mapping[str, str] = MappingProxyType(
+_HOW_TO_AUTHENTICATE = f"set the SVC_* variables, name a profile with --profile, {_TRY}"
+_HOW_TO_FIND_IDS: Mapping[str, str] = MappingProxyType(
     {"account_id": "`svc-async accounts list` shows yours, and ", "custom_audience_id": ""}
 )
 _OPTIONS: Mapping[str, str] = MappingProxyType(
@@ -151,9 +151,9 @@ def _find_advice(error: SvcError) -> str | None:
 def _explain_problem(parameter: str, problem: str) -> str:
     name = _OPTIONS.get(parameter, parameter)
     if parameter in {"credentials", "profile"}:
-        return f"{name} {problem.partition('; ')[0]}; {_WAYS_IN}"
+        return f"{name} {problem.partition('; ')[0]}; {_HOW_TO_AUTHENTICATE}"
     if parameter == "journal" and problem.endswith(" does not exist"):
         return f"{name} {problem}; --job NAME names a job in the shared state"
-    if problem == "must be given" and parameter in _WAYS_WITHOUT_IDS:
-        return f"{name} {problem}; {_WAYS_WITHOUT_IDS[parameter]}--sandbox tries the command without any"
+    if problem == "must be given" and parameter in _HOW_TO_FIND_IDS:
+        return f"{name} {problem}; {_HOW_TO_FIND_IDS[parameter]}--sandbox tries the command without any"
     return f"{name} {problem.replace(_TRY_IN_PYTHON, _TRY)}"

@@ -21,7 +21,7 @@ from svc_async.cli.job_journal import JobJournal, find_journal
 from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import JournalOptions, RunOptions
 from svc_async.cli.outcome import JobOutcome, Work
-from svc_async.cli.output.console import complain, say, stderr
+from svc_async.cli.output.console import print_error, say, stderr
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.progress import Display, open_display
 from svc_async.cli.output.wording import count
@@ -280,9 +280,9 @@ class _FileJob:
         if self.journal.is_finished:
             say(_FINISHED_BEFORE)
         if outcome.error is not None:
-            complain(explain(outcome.error))
+            print_error(explain(outcome.error))
         if outcome.failures.problem is not None:
-            complain(f"{outcome.failures.path} could not be written: {outcome.failures.problem}")
+            print_error(f"{outcome.failures.path} could not be written: {outcome.failures.problem}")
         if outcome.advice is not None and not self.options.as_json:
             say(outcome.advice)
 

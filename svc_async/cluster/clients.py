@@ -42,13 +42,13 @@ _ASYNCHRONOUS = "must be an asynchronous client: Client(address, asynchronous=Tr
 _CONNECT_SECONDS = 10
 _THREADS = 1
 """Of a worker process on this machine: it encodes one fragment at a time, and those that send shards do not count."""
-_DEATHS = 100
+_ALLOWED_FAILURES = 100
 """How many workers may be lost with a task before it fails, on this machine: the journals keep a repeat harmless."""
 _MANAGED = 25_165_824
 """Bytes of pieces that a worker on this machine keeps in memory; others are on disk until they are needed."""
 _SETTINGS: Mapping[str, Any] = MappingProxyType(
     {
-        "distributed.scheduler.allowed-failures": _DEATHS,
+        "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
         "distributed.worker.profile.enabled": False,
         # By default each of its processes wakes up fifty times a second to see whether it does.
         "distributed.admin.tick.interval": "500ms",

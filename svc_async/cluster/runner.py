@@ -45,7 +45,7 @@ __all__ = ["run_call", "run_jobs"]
 _MOST_SHARDS = 4_096
 _RETRIES = 3
 """How often Dask repeats a task that failed: a fragment on a storage that was away for a moment."""
-_FAREWELL = 15.0
+_STOP_TIMEOUT = 15.0
 """Seconds for which a cancelled job waits for its shards to end in good order."""
 _COUNTS = ("read", "accepted", "coalesced", "failed", "pending", "requests", "in_doubt")
 _KINDS: Mapping[str, RowKind] = {"upload": "products", "remove": "product_keys"}
@@ -281,7 +281,7 @@ class _ClusterRun:
     async def _stop(self, run: int, futures: Sequence[Any]) -> None:
         """Have the shards stop, and wait until they have ended in good order, so that nothing is in doubt."""
         with suppress(SvcError, TimeoutError):
-            async with asyncio.timeout(_FAREWELL):
+            async with asyncio.timeout(_STOP_TIMEOUT):
                 await self._store.stop(self.journal.name, run)
                 await wait(futures)
 

@@ -26,7 +26,7 @@ _PARTS: Mapping[str, str] = {
     "partly_valid": "With an invalid identifier beside a valid one",
 }
 """Counts of rows that are among the outcomes; shown if there are any."""
-_THINNEST = 0.006
+_MIN_SHARE = 0.006
 """The share of the bar that a few rows take, so that they can be seen."""
 
 
@@ -162,7 +162,7 @@ def _draw_shares(report: Report) -> str:
     total = sum(numbers.values())
     if not total:
         return ""
-    shares = {name: max(number / total, _THINNEST) for name, number in numbers.items() if number}
+    shares = {name: max(number / total, _MIN_SHARE) for name, number in numbers.items() if number}
     x, parts = 0.0, []
     for name, share in shares.items():
         width = 1000 * share / sum(shares.values())

@@ -25,7 +25,7 @@ from svc_async.sandbox.push.delivery_targets import DeliveryTargets, Target
 from svc_async.sandbox.push.scenes import Direction
 from svc_async.sandbox.push.streams import Hub
 from svc_async.sandbox.refusal import Refusal
-from svc_async.sandbox.seed import add_audience, plant_seed
+from svc_async.sandbox.seed import add_audience, create_seed
 from svc_async.sandbox.server.auth import Verifier
 from svc_async.sandbox.server.faults import Faults
 from svc_async.sandbox.server.gatekeeping import Gatekeeper
@@ -371,5 +371,5 @@ def _build(config: SandboxConfig, clock: Clock, seed: int, targets: DeliveryTarg
         paginator=Paginator(
             store.ids.secret("cursor").encode(), config.default_sort, empty_before_last=config.empty_page_before_last
         ),
-        seed=plant_seed(store, grants, config),
+        seed=create_seed(store, grants, config),
     )

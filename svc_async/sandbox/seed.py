@@ -21,7 +21,7 @@ from svc_async.sandbox.state.grants import App, Grants, Token
 from svc_async.sandbox.state.media import add_upload
 from svc_async.sandbox.state.store import Row, Store
 
-__all__ = ["add_audience", "plant_seed"]
+__all__ = ["add_audience", "create_seed"]
 
 _ADDERS: Mapping[str, Callable[..., object]] = {
     "account_media": add_account_media,
@@ -45,7 +45,7 @@ _SPECIAL = {
 """The tables with code of their own; the records of all others are added unchanged."""
 
 
-def plant_seed(store: Store, grants: Grants, config: SandboxConfig) -> Seed:
+def create_seed(store: Store, grants: Grants, config: SandboxConfig) -> Seed:
     """Add the seed's records to a store, and its apps and tokens to the grants."""
     records = json.loads(_read_records())
     apps = tuple(_make_app(store, record) for record in records["apps"])

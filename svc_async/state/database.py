@@ -28,7 +28,7 @@ DEFAULT_SCHEMA = "svc_async"
 _is_schema = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 30.0
-_LEND_SECONDS = 30.0
+_ACQUIRE_SECONDS = 30.0
 """Longer than connecting may take: many jobs of a process may wait for its connections, while these get answers."""
 _RELEASE_SECONDS = 2.0
 """For the server to end what was cancelled or has failed; then the connection is closed."""
@@ -93,7 +93,7 @@ class _LastAnswer:
 
         def look() -> None:
             nonlocal timer
-            end = min(max(began, self.at) + _CONNECT_SECONDS, began + _LEND_SECONDS)
+            end = min(max(began, self.at) + _CONNECT_SECONDS, began + _ACQUIRE_SECONDS)
             if end > loop.time():
                 timer = loop.call_at(end, look)
             else:

@@ -32,7 +32,7 @@ _MOST_BYTES = 2**24
 _LONGEST_NAME = 200
 _DELAYS = (0.1, 0.5, 2.0)  # seconds before a commit or a removal is repeated; repeating them changes nothing
 _ATTEMPTS = 3  # of what another end of the lease undoes
-_NOBODY = UUID(int=0)
+_NIL_UUID = UUID(int=0)
 
 
 class _State(AbstractAsyncContextManager[object], Protocol):
@@ -284,7 +284,7 @@ class SharedEvents:
             "AND claim.owner = $2)",
             self._receiver,
             owner,
-            _NOBODY,
+            _NIL_UUID,
         )
 
     async def _repeat(self, call: Callable[[], Awaitable[object]]) -> None:

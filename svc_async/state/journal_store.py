@@ -13,7 +13,7 @@ import attrs
 from svc_async.batch.journal.records import Changes, compute_checksum
 from svc_async.batch.journal.store import JournalUnwritable
 from svc_async.errors import SvcError
-from svc_async.sqlite import outlast
+from svc_async.sqlite import wait_through_cancellation
 from svc_async.state.database import limit_transaction
 from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 
@@ -24,7 +24,7 @@ __all__ = ["JournalRun", "StateSpool", "StateStore"]
 
 T = TypeVar("T")
 
-_SIGN_OF_LIFE = 15.0
+_HEARTBEAT = 15.0
 """Seconds after which a run commits, if it has nothing to record, so that others see that it is there."""
 _LONGEST_REPEATING = 20.0
 """Seconds after which nothing is repeated any more."""
@@ -149,7 +149,7 @@ class StateStore:
     async def close(self) -> None:
         """Commit what was submitted, even if the caller is cancelled meanwhile."""
         self._living.cancel()
-        cancelled = None if self._writing is None else await outlast(self._writing)
+        cancelled = None if self._writing is None else await wait_through_cancellation(self._writing)
         if cancelled is not None:
             raise cancelled
 
@@ -188,7 +188,7 @@ class StateStore:
     async def _show_life(self) -> None:
         with suppress(SvcError):
             while True:
-                await asyncio.sleep(_SIGN_OF_LIFE)
+                await asyncio.sleep(_HEARTBEAT)
                 await self.commit({})
 
 

@@ -59,7 +59,7 @@ from svc_async.batch.report import KEPT_FAILURES, Failure, Report, Totals
 from svc_async.batch.sender import LONGEST_WINDOW
 from svc_async.batch.timeline import SLOT_WIDTH, SLOTS, widen_slots
 from svc_async.clock import Clock, find_boot, read_boottime
-from svc_async.sqlite import outlast
+from svc_async.sqlite import wait_through_cancellation
 
 __all__ = ["Job", "Journal", "annotate"]
 
@@ -152,7 +152,7 @@ class Journal:
             return journal, journal._begin_run(job, is_new=not records.has("note"))
 
         opening = asyncio.ensure_future(location.open(begin))
-        cancelled = await outlast(opening)
+        cancelled = await wait_through_cancellation(opening)
         if cancelled is not None and opening.exception() is not None:
             raise cancelled
         journal: Journal

@@ -22,7 +22,7 @@ from svc_async.cli.failures import FailureList
 from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import ClusterOptions, JournalOptions, RunOptions, WorkerOptions
 from svc_async.cli.outcome import JobOutcome
-from svc_async.cli.output.console import complain, say, stderr
+from svc_async.cli.output.console import print_error, say, stderr
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.progress import Display, open_display
 from svc_async.cli.sessions import open_session
@@ -186,7 +186,7 @@ class _ClusterJob:
         else:
             outcome.print()
         if outcome.error is not None:
-            complain(explain(outcome.error))
+            print_error(explain(outcome.error))
         if self.options.report is not None:
             outcome.write(self.options.report)
         if outcome.advice is not None and not self.options.as_json:

@@ -8,7 +8,7 @@ from cyclopts import App
 
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.options import JsonFlag
-from svc_async.cli.output.console import complain, say, show
+from svc_async.cli.output.console import print_error, say, show
 from svc_async.cli.output.json_output import show_item
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
@@ -68,13 +68,13 @@ def _print_state(change: StateChange) -> None:
     if change.state is StreamState.OPEN:
         say("The stream is open. Ctrl-C ends it.")
     elif change.wait is not None and change.error is not None:
-        complain(f"not connected: {explain(change.error)}; again in {change.wait:.3g} s")
+        print_error(f"not connected: {explain(change.error)}; again in {change.wait:.3g} s")
 
 
 def _print_gap(gap: Gap) -> None:
     if gap.recovery is GapRecovery.NONE:
-        complain(f"events from {gap.start:%Y-%m-%dT%H:%M:%SZ} to {gap.end:%Y-%m-%dT%H:%M:%SZ} were missed")
+        print_error(f"events from {gap.start:%Y-%m-%dT%H:%M:%SZ} to {gap.end:%Y-%m-%dT%H:%M:%SZ} were missed")
 
 
 def _print_malformed(malformed: MalformedLine) -> None:
-    complain(f"a line of {malformed.size} bytes is no event: {malformed.reason}")
+    print_error(f"a line of {malformed.size} bytes is no event: {malformed.reason}")

@@ -13,7 +13,7 @@ from svc_async.cli.commands.register import register
 from svc_async.cli.commands.webhook_check import check
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port
-from svc_async.cli.output.console import complain, say, show
+from svc_async.cli.output.console import print_error, say, show
 from svc_async.cli.output.json_output import show_item, show_json
 from svc_async.cli.sessions import find_signing_key
 from svc_async.cli.signals import run_until_stopped
@@ -59,7 +59,7 @@ def listen(
     key = find_signing_key(profile)
     if save_dir:
         _make_folder(save_dir)
-    receiver = WebhookReceiver(keys=[key], workers=1, on_error=_complain_of_failure)
+    receiver = WebhookReceiver(keys=[key], workers=1, on_error=_print_failure)
     printer = _Printer(folder=save_dir, as_json=as_json)
     receiver.on("*")(printer)
     try:
@@ -164,9 +164,9 @@ def _print_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def _complain_of_failure(_: Event | None, error: BaseException) -> None:
+def _print_failure(_: Event | None, error: BaseException) -> None:
     reason = error.strerror if isinstance(error, OSError) else None
-    complain(f"a delivery could not be saved: {reason or type(error).__name__}")
+    print_error(f"a delivery could not be saved: {reason or type(error).__name__}")
 
 
 def _make_folder(folder: Path) -> None:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from svc_async.printable import clean, clean_lines
 
-__all__ = ["Part", "complain", "say", "show", "stderr", "stdout", "terminal"]
+__all__ = ["Part", "print_error", "say", "show", "stderr", "stdout", "terminal"]
 
 Part = str | tuple[str, str]
 """Text, with a style if there is one."""
@@ -79,7 +79,7 @@ def show(*parts: Part) -> None:
     _print_line(stdout(), parts)
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print an error message."""
     say(("svc-async: ", "bold red"), message, needed=True)
 

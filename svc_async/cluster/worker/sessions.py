@@ -19,7 +19,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.session import Session
 from svc_async.state import SharedState
 
-__all__ = ["lend_session", "run_in_loop"]
+__all__ = ["run_in_loop", "share_session"]
 
 T = TypeVar("T")
 
@@ -61,8 +61,8 @@ def _find_loop() -> asyncio.AbstractEventLoop:
 
 
 @asynccontextmanager
-async def lend_session(settings: WorkerSettings) -> AsyncGenerator[Session]:
-    """Lend the session of this process; the first user opens it, the last one closes it.
+async def share_session(settings: WorkerSettings) -> AsyncGenerator[Session]:
+    """Share the session of this process: the first user opens it, the last one closes it.
 
     Raises:
         InvalidArgument: the worker has another version, or has no credentials, hosts or shared state.

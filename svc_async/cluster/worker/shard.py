@@ -15,7 +15,7 @@ from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.shard_rows import ShardRows
 from svc_async.cluster.worker.row_memory import ROW_MEMORY
 from svc_async.cluster.worker.run_watch import follow_run
-from svc_async.cluster.worker.sessions import lend_session, run_in_loop
+from svc_async.cluster.worker.sessions import run_in_loop, share_session
 from svc_async.errors import BatchError, SvcError
 from svc_async.jobs.run import run
 from svc_async.session import Session
@@ -65,7 +65,7 @@ class _Shard:
 
     async def send(self) -> ShardOutcome:
         try:
-            async with lend_session(self.task.settings) as session:
+            async with share_session(self.task.settings) as session:
                 return await self._send(session)
         except BatchError as error:
             report = error.report if isinstance(error.report, Report) else self._report

@@ -141,7 +141,7 @@ class EventFactory:
         if kind is None and payload is None:
             raise ValueError(f"event_type must be one of {', '.join(KINDS)}, or come with a payload")
         direction = direction or (kind.direction if kind else None)
-        scene = self._set_scene(event_type, user_id, direction, keyword)
+        scene = self._create_scene(event_type, user_id, direction, keyword)
         usual = kind.payload(scene) if kind else {}
         return Event(
             event_type=event_type,
@@ -162,7 +162,7 @@ class EventFactory:
             else row.public_fields
         )
 
-    def _set_scene(self, event_type: str, user_id: str, direction: Direction | None, keyword: str | None) -> Scene:
+    def _create_scene(self, event_type: str, user_id: str, direction: Direction | None, keyword: str | None) -> Scene:
         other = next(row.public_fields for row in self.store["users"] if row.id != user_id)
         return Scene(
             event_type=event_type,

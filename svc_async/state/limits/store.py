@@ -27,9 +27,9 @@ __all__ = ["LeaseSource", "SharedWindows"]
 _log = logging.getLogger("svc_async")
 
 _MILLION = 1_000_000
-_PATIENCE = 2.0
+_ANSWER_TIMEOUT = 2.0
 """Seconds without an answer of the database after which this process goes on with its share."""
-_PATIENCE_TICKS = 8
+_ANSWER_TICKS = 8
 _RETRY_SECONDS = 1.0
 _CLOSE_SECONDS = 2.0
 
@@ -43,11 +43,11 @@ class _AnswerTimer:
 
     clock: Clock
     on_end: Callable[[], object]
-    ticks: int = _PATIENCE_TICKS
+    ticks: int = _ANSWER_TICKS
     _timer: Timer | None = attrs.field(default=None, init=False)
 
     def start(self) -> None:
-        self._timer = self.clock.call_later(_PATIENCE / _PATIENCE_TICKS, self._tick)
+        self._timer = self.clock.call_later(_ANSWER_TIMEOUT / _ANSWER_TICKS, self._tick)
 
     def cancel(self) -> None:
         if self._timer is not None:

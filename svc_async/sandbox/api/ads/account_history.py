@@ -37,7 +37,7 @@ _SNAPSHOTS: Mapping[str, tuple[str, ...]] = {
     "line_items": line_items.FIELDS,
 }
 """The fields of a snapshot; for other kinds, all."""
-_UNTOLD = ("created_at", "updated_at")
+_NOT_LISTED = ("created_at", "updated_at")
 
 
 def _list(call: Call) -> Answer:
@@ -90,7 +90,7 @@ def _compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, A
     return {
         name: {"before": before.get(name), "after": value}
         for name, value in after.items()
-        if name not in _UNTOLD and before.get(name) != value
+        if name not in _NOT_LISTED and before.get(name) != value
     }
 
 
