@@ -127,9 +127,11 @@ class SyncWork:
             }
             show_json({"dry_run": True, **facts, "removal_share": round(plan.removal_share, 6)})
             return
+        # Products are checked as they are sent.
+        doing = "check and send" if self.spec.target.kind == "catalog" else "send"
         show(
             ("plan", "bold"),
-            f": {count(plan.upserts - plan.invalid_rows, 'row')} to send, {plan.all_removals:,} to remove",
+            f": {count(plan.upserts - plan.invalid_rows, 'row')} to {doing}, {plan.all_removals:,} to remove",
             f", {plan.invalid_rows:,} that cannot be sent" if plan.invalid_rows else "",
             f"; {plan.present:,} on the list; ",
             f"at least {count(requests, 'request')} and {format_duration(minutes * 60)}",
