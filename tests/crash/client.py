@@ -9,7 +9,8 @@ import json
 import os
 import random
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import aiohttp
@@ -25,8 +26,10 @@ from tests.crash.simulated_loop import SimulatedClock, SimulatedLoop
 from tests.crash.statements import watch_files, watch_postgres
 from tests.crash.world import World
 
-__all__ = ["Death", "Life", "Place", "Result", "Step", "live"]
+__all__ = ["SHOW_TASKS", "Death", "Life", "Place", "Result", "Step", "live"]
 
+SHOW_TASKS = signal.SIGUSR1
+"""Has a client print what its tasks wait for."""
 _CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="ts")
 
 Place = Literal["commit", "statement", "connected", "received", "applied", "late", "answered", "moment"]
@@ -74,10 +77,28 @@ def live(life: Life, output: int) -> None:
     """Do the step, and write the result; then the process is over."""
     life.prepare()
     loop = SimulatedLoop(life.world, life.poke)
+    signal.signal(SHOW_TASKS, lambda *_: sys.stderr.write(_describe_tasks(loop)))
     _watch_databases(loop, life.death)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         result = runner.run(_live(life, loop))
     os.write(output, json.dumps(result, default=str).encode())
+
+
+def _describe_tasks(loop: SimulatedLoop) -> str:
+    """Return what the tasks of a client wait for, and how many statements of PostgreSQL hold its time."""
+    lines = [f"{os.getpid()}: {loop.statements} statements, time {loop.time()}"]
+    lines += [f"{task.get_name()}: {' > '.join(_list_awaits(task.get_coro()))}" for task in asyncio.all_tasks(loop)]
+    return "\n".join([*lines, ""])
+
+
+def _list_awaits(awaited: Any) -> Iterator[str]:
+    """Yield the functions that wait for each other, the outermost first."""
+    while awaited is not None:
+        prefix = next((each for each in ("cr", "ag", "gi") if hasattr(awaited, f"{each}_frame")), None)
+        if prefix is None or (frame := getattr(awaited, f"{prefix}_frame")) is None:
+            return
+        yield f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+        awaited = getattr(awaited, f"{prefix}_{'yieldfrom' if prefix == 'gi' else 'await'}")
 
 
 async def _live(life: Life, loop: SimulatedLoop) -> Result:

@@ -20,7 +20,7 @@ from typing import Any
 
 import attrs
 
-from tests.crash.client import Death
+from tests.crash.client import SHOW_TASKS, Death
 from tests.crash.world import World
 
 __all__ = ["Exchange", "Hung", "Server", "Stopped"]
@@ -31,6 +31,10 @@ _LONGEST_LIFE = 60.0
 
 _PAUSE = 0.005
 """Real seconds between two looks at whether a client has stopped."""
+
+
+_PRINT_SECONDS = 1.0
+"""Real seconds for such a client to print what it waits for."""
 
 
 class Hung(Exception):
@@ -326,6 +330,8 @@ def _watch(pid: int, death: Death | None) -> Iterator[float]:
             after = None
         rest = _LONGEST_LIFE - lived if after is None else after - lived
         yield min(rest, _PAUSE) if is_stopped else rest
+    os.kill(pid, SHOW_TASKS)
+    time.sleep(_PRINT_SECONDS)
     os.kill(pid, signal.SIGKILL)
 
 
