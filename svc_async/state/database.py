@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Connection = PoolConnectionProxy[asyncpg.Record]
 
-__all__ = ["DEFAULT_SCHEMA", "KEPT_CONNECTIONS", "Database", "limit_transaction"]
+__all__ = ["DEFAULT_SCHEMA", "KEPT_CONNECTIONS", "Database", "extend_transaction"]
 
 DEFAULT_SCHEMA = "svc_async"
 _is_schema = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
@@ -36,12 +36,17 @@ _POOL_SIZE = 8
 KEPT_CONNECTIONS = 2
 """Connections that are kept for statements that are executed often."""
 _BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_TRANSACTION_LIMITS = """
-    SET LOCAL idle_in_transaction_session_timeout = '10s';
-    SET LOCAL tcp_keepalives_idle = 5;
-    SET LOCAL tcp_keepalives_interval = 2;
-    SET LOCAL tcp_keepalives_count = 3
+_SESSION_LIMITS = """
+    SET idle_in_transaction_session_timeout = '10s';
+    SET tcp_keepalives_idle = 5;
+    SET tcp_keepalives_interval = 2;
+    SET tcp_keepalives_count = 3
 """
+"""What ends the transaction of a process that stands still between two statements, or of a machine that is gone."""
+_TRANSACTION_LIMIT = f"{_STATEMENT_SECONDS:.0f}s"
+"""What ends one that stands still between the messages of a statement, from this version on."""
+_WITH_TRANSACTION_LIMIT = 17
+_WITHOUT_LIMIT = "SET LOCAL transaction_timeout = 0"
 _ADVICE = "its log says why; if its tables were changed or are damaged, restore them from a backup"
 _REASONS = {  # by the name of an exception; the first that fits
     "SSLCertVerificationError": "certificate verification failed",
@@ -144,6 +149,7 @@ class Database:
                 max_size=pool_size,
                 timeout=_CONNECT_SECONDS,
                 command_timeout=_STATEMENT_SECONDS,
+                init=_limit_transactions,
                 reset=_keep,
                 server_settings={"search_path": schema, "application_name": "svc-async", "timezone": "UTC"},
             )
@@ -175,11 +181,12 @@ class Database:
                 await self._release(connection)
 
     @asynccontextmanager
-    async def transaction(self, *, is_snapshot: bool = False) -> AsyncGenerator["Connection"]:
+    async def transaction(self, *, is_snapshot: bool = False, is_long: bool = False) -> AsyncGenerator["Connection"]:
         """Commit what the block does, or nothing of it.
 
         Args:
             is_snapshot: whether the block writes nothing, and sees what had been committed before it began.
+            is_long: whether it may last longer than a statement may.
 
         Raises:
             StateUnavailable: the database cannot be reached.
@@ -187,6 +194,8 @@ class Database:
         async with self.connect() as connection:
             try:
                 await connection.execute(_BEGIN_SNAPSHOT if is_snapshot else "BEGIN")
+                if (is_snapshot or is_long) and _has_transaction_limit(connection):
+                    await connection.execute(_WITHOUT_LIMIT)
                 yield connection
                 await connection.execute("COMMIT")
             except BaseException:
@@ -263,12 +272,23 @@ class Database:
         return await self._acquire()
 
 
-async def limit_transaction(connection: "Connection") -> None:
-    """Let the server end a transaction after ten seconds in which its process stands still or its machine is gone.
+async def _limit_transactions(connection: "Connection") -> None:
+    """Have the server end what a process that stands still, or a machine that is gone, has not committed.
 
-    What it has locked and written keeps others from taking up the same job, or from going on with it.
+    Otherwise its locks would stay, as long as its connection does.
     """
-    await connection.execute(_TRANSACTION_LIMITS)
+    limit = f"SET transaction_timeout = '{_TRANSACTION_LIMIT}'" if _has_transaction_limit(connection) else ""
+    await connection.execute(f"{_SESSION_LIMITS}; {limit}")
+
+
+async def extend_transaction(connection: "Connection") -> None:
+    """Let a transaction last as long again, from now on."""
+    if _has_transaction_limit(connection):  # which is started anew only if it was off
+        await connection.execute(f"{_WITHOUT_LIMIT}; SET LOCAL transaction_timeout = '{_TRANSACTION_LIMIT}'")
+
+
+def _has_transaction_limit(connection: "Connection") -> bool:
+    return connection.get_server_version().major >= _WITH_TRANSACTION_LIMIT
 
 
 async def _roll_back(connection: "Connection") -> None:

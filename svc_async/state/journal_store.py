@@ -14,7 +14,6 @@ from svc_async.batch.journal.records import Changes, compute_checksum
 from svc_async.batch.journal.store import JournalUnwritable
 from svc_async.errors import SvcError
 from svc_async.sqlite import wait_through_cancellation
-from svc_async.state.database import limit_transaction
 from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 
 if TYPE_CHECKING:
@@ -96,7 +95,6 @@ class JournalRun:
         Raises:
             TakenUpElsewhere: somebody has.
         """
-        await limit_transaction(connection)
         if not await connection.fetchval("SELECT hold_journal($1, $2)", self.id, self.epoch):
             raise TakenUpElsewhere(self.name)
 

@@ -21,7 +21,6 @@ from svc_async.batch.journal.records import MAX_SIZE, Records, check_rows
 from svc_async.batch.journal.state import JobState
 from svc_async.batch.journal.store import Begin, JournalStore
 from svc_async.errors import InvalidArgument
-from svc_async.state.database import limit_transaction
 from svc_async.state.errors import UnusableState
 from svc_async.state.journal_store import JournalRun, StateStore
 
@@ -78,7 +77,6 @@ class StateJournal:
             UnusableState: the journal belongs to another job, or is damaged.
         """
         async with self.database.transaction() as connection:
-            await limit_transaction(connection)
             (row,) = await connection.fetch(_TAKE_UP, self.name, f"{socket.gethostname()} process {os.getpid()}")
             run = JournalRun(name=self.name, database=self.database, pauses=self.retry_pauses, **row)
             result, changes = begin(await self._load(connection, run.id))

@@ -192,7 +192,7 @@ async def prune_state(database: Database, older_than: timedelta) -> PruneReport:
     if older_than < timedelta():
         raise InvalidArgument("older_than", "must not be negative")
     events = await _prune_events(database)
-    async with database.transaction() as connection:
+    async with database.transaction(is_long=True) as connection:
         before: datetime = await connection.fetchval("SELECT clock_timestamp() - $1::interval", older_than)
         return PruneReport(
             jobs=await prune_jobs(connection, before),

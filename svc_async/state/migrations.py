@@ -88,7 +88,7 @@ async def migrate(database: Database) -> SchemaState:
     _check_version(database, found)
     if found == LATEST:
         return SchemaState(found)
-    async with database.transaction() as connection:
+    async with database.transaction(is_long=True) as connection:
         await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _LOCK, database.schema)
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {database.schema}")
         await connection.execute(

@@ -18,7 +18,7 @@ import attrs
 from svc_async.batch.sender import GRACE
 from svc_async.batch.sync.pages.page import DamagedState
 from svc_async.batch.sync.pages.tables import COLUMNS, add_checksum, check_row
-from svc_async.state.database import Database, limit_transaction
+from svc_async.state.database import Database, extend_transaction
 from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 
 if TYPE_CHECKING:
@@ -148,7 +148,6 @@ class SyncTables:
         """Commit what the block writes, unless another process has taken up the state."""
         try:
             async with self._database.transaction() as connection:
-                await limit_transaction(connection)
                 yield _SyncWriter(connection, self._sync)
                 if await connection.fetchval(_CHECK, self._sync, self._epoch) is None:
                     raise self._make_replaced_error()
@@ -208,7 +207,7 @@ class SyncTables:
 
 @attrs.frozen
 class _SyncWriter:
-    """Writes rows within a transaction."""
+    """Writes rows within a transaction, which may last as long as this goes on."""
 
     _connection: "Connection"
     _sync: int
@@ -216,14 +215,16 @@ class _SyncWriter:
     async def put(self, table: str, *rows: Sequence[object]) -> None:
         """Insert or replace rows."""
         if rows:
+            await extend_transaction(self._connection)
             await self._connection.executemany(_PUT[table], [(self._sync, *add_checksum(row)) for row in rows])
 
     async def delete(self, table: str, numbers: Iterable[int] | None = None) -> None:
         """Delete rows by their numbers, or all rows."""
+        await extend_transaction(self._connection)
         if numbers is not None:
             await self._connection.execute(f"{_DELETE[table]} (SELECT unnest($2::bigint[]))", self._sync, [*numbers])
             return
         # A statement has a time limit; a plan may have gigabytes.
         first = f"{_DELETE[table]} (SELECT id FROM sync_{table} WHERE sync = $1 ORDER BY id LIMIT {_DELETED_TOGETHER})"  # noqa: S608 - our own names
         while await self._connection.execute(first, self._sync) == f"DELETE {_DELETED_TOGETHER}":
-            pass
+            await extend_transaction(self._connection)

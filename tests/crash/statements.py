@@ -14,8 +14,11 @@ from tests.crash.simulated_loop import SimulatedLoop
 __all__ = ["watch_files", "watch_postgres"]
 
 _CONNECT = sqlite3.connect
-_SHORT_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '300ms'"
-"""A client that is stopped within a transaction holds up the next one for so long."""
+_SHORT_LIMITS = {
+    "_SESSION_LIMITS": "SET idle_in_transaction_session_timeout = '300ms'",
+    "_TRANSACTION_LIMIT": "3s",
+}
+"""A client that is stopped within a transaction, or within a statement, holds up the next one for so long."""
 _STATEMENTS = ("execute", "executemany", "fetch", "fetchrow", "fetchval")
 _EXCHANGES = ("_async__init__", "_acquire", "release", "close")
 """What a pool does with the server besides executing statements."""
@@ -35,7 +38,7 @@ def watch_files(loop: SimulatedLoop, on_statement: Callable[[str], object]) -> N
 
 def watch_postgres(loop: SimulatedLoop, on_statement: Callable[[str], object]) -> None:
     """Tell of every statement that is about to be sent to PostgreSQL; time stands still until it is answered."""
-    vars(database)["_TRANSACTION_LIMITS"] = _SHORT_IDLE
+    vars(database).update(_SHORT_LIMITS)
     for name in _STATEMENTS:
         setattr(asyncpg.Connection, name, _hold_time(loop, getattr(asyncpg.Connection, name), on_statement))
     for name in _EXCHANGES:

@@ -103,3 +103,25 @@ async def test_who_waits_for_a_connection_while_none_answers_waits_as_long_as_co
     silent.cancel()
     await asyncio.wait([silent])
     await database.close()
+
+
+async def test_a_process_that_stands_still_within_a_statement_keeps_no_lock(
+    proxy: PostgresProxy, postgres_url: str, schema: str
+) -> None:
+    write = "UPDATE schema_version SET version = version WHERE length($1) > 0"
+    async with SharedState.open(postgres_url, schema=schema) as other:
+        stopped = await Database.open(DatabaseUrl.parse(proxy.url), schema=schema, pool_size=1)
+        assert await stopped.execute(write, "prepared") == "UPDATE 1"
+        (limit,) = await stopped.fetch("SELECT current_setting('transaction_timeout') AS limit")
+        assert limit["limit"] == "30s"
+        await stopped.execute("SET transaction_timeout = '100ms'")
+        proxy.swallow_sync()
+        task = asyncio.ensure_future(stopped.execute(write, "stopped"))
+        await proxy.swallowed.wait()
+
+        assert await other.database.execute(write, "other") == "UPDATE 1"
+
+        proxy.heal()
+        with pytest.raises(StateUnavailable):
+            await task
+        await stopped.close()

@@ -10,6 +10,9 @@ import pytest
 
 __all__ = ["PostgresProxy", "run_postgres_proxy"]
 
+_SYNC = b"S\0\0\0\4"
+"""The message that ends a statement and its transaction, unless one was begun."""
+
 
 @attrs.define(eq=False)
 class PostgresProxy:
@@ -24,6 +27,7 @@ class PostgresProxy:
     url: str = ""
     swallowed: asyncio.Event = attrs.field(factory=asyncio.Event)
     _passes: asyncio.Event = attrs.field(factory=asyncio.Event)
+    _end: bytes = b""
     _writers: set[asyncio.StreamWriter] = attrs.field(factory=set)
 
     def swallow(self) -> None:
@@ -31,8 +35,14 @@ class PostgresProxy:
         self._passes.clear()
         self.swallowed.clear()
 
+    def swallow_sync(self) -> None:
+        """Pass on statements without the message that ends them, as if the client stood still before sending it."""
+        self._end = _SYNC
+        self.swallow()
+
     def heal(self) -> None:
         """Pass on what was swallowed, and what follows."""
+        self._end = b""
         self._passes.set()
 
     def cut(self) -> None:
@@ -51,8 +61,12 @@ class PostgresProxy:
         with suppress(OSError):
             while data := await reader.read(65_536):
                 if not self._passes.is_set():
+                    rest = self._end if data.endswith(self._end) else b""
+                    if rest:
+                        writer.write(data.removesuffix(rest))
                     self.swallowed.set()
                     await self._passes.wait()
+                    data = rest or data
                 writer.write(data)
                 await writer.drain()
         writer.close()
