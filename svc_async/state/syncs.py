@@ -160,13 +160,21 @@ class SyncTables:
         rows = await self._read_rows(table, f"{_SELECT[table]} AND item.id = $3 {_MINE}", number)
         return rows[0] if rows else None
 
-    async def select(self, table: str) -> Sequence[Sequence[Any]]:
-        """Return the columns of all rows, by their numbers."""
-        return await self._read_rows(table, f"{_SELECT[table]} {_MINE} ORDER BY item.id")
+    async def select(self, table: str, numbers: range | None = None) -> Sequence[Sequence[Any]]:
+        """Return the columns of all rows, or of those with certain numbers, by their numbers."""
+        if numbers is None:
+            return await self._read_rows(table, f"{_SELECT[table]} {_MINE} ORDER BY item.id")
+        some = f"{_SELECT[table]} AND item.id BETWEEN $3 AND $4 {_MINE} ORDER BY item.id"
+        return await self._read_rows(table, some, numbers[0], numbers[-1])
 
     async def list_numbers(self, table: str) -> Sequence[int]:
         """Return the numbers of all rows, ascending."""
         return [row[-1] for row in await self._read(f"{_LIST_NUMBERS[table]} {_MINE} ORDER BY item.id")]
+
+    async def find_last(self, table: str) -> int:
+        """Return the highest number of a row; 0 if there is none."""
+        rows = await self._read(f"{_LIST_NUMBERS[table]} {_MINE} ORDER BY item.id DESC NULLS LAST LIMIT 1")
+        return int(rows[0][-1]) if rows else 0
 
     async def is_empty(self, table: str) -> bool:
         """Return whether a table has no row."""

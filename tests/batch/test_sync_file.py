@@ -161,6 +161,9 @@ async def test_a_damaged_page_is_said_with_what_to_do(path: Path) -> None:
         ("selection", (0, b"no zlib")),
         ("plan", (1, b"\xff" * 4, *[b""] * 7)),
         ("service_key", (1, 7, b"")),
+        ("service_key", (1, b"k" * 16, b"")),
+        ("service_key", (1, b"k" * 17, b"\3\0\0\0one")),
+        ("service_key", (2, b"k" * 16, b"\3\0\0\0one")),
     ],
 )
 async def test_what_no_sync_has_written_is_damage_whatever_its_checksum(

@@ -1,3 +1,4 @@
+import tempfile
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from svc_async.batch.sync.pages.page import find_page
 from svc_async.batch.sync.plan import Entries
 from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.state import SyncState
+from svc_async.errors import UnusableFile
 from tests.support.files import limit_memory
 from tests.support.sync_states import (
     HASHED,
@@ -235,6 +237,25 @@ async def test_the_services_keys_are_kept_over_changes(open_state: OpenState) ->
         await compare(state, {})
         await state.begin()
         assert {name_of(each): each.service_key for each in await list_removals(state)} == {1: "one", 2: "two"}
+
+
+async def test_a_settlement_that_cannot_write_temporary_files_says_so(
+    open_shared_state: OpenState, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keys = {name: f"{name}-{'x' * 100_000}" for name in range(60)}
+    async with open_shared_state() as state:
+        await compare(state, dict.fromkeys(keys, 1), kind=NAMED)
+        await state.begin()
+        for name, service_key in keys.items():
+            state.record_service_keys({key_of(name): service_key})
+        state.record_accepted("upserts", range(len(keys)))
+        with monkeypatch.context() as patch:
+            patch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+            with pytest.raises(UnusableFile, match="cannot hold temporary files: No such file or directory"):
+                await state.settle()
+        await compare(state, {}, kind=NAMED)
+        await state.begin()
+        assert {name_of(each): each.service_key for each in await list_removals(state)} == keys
 
 
 async def test_a_snapshot_that_removes_too_much_is_stopped(open_state: OpenState) -> None:

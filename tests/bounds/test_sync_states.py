@@ -12,8 +12,8 @@ from svc_async.batch.sync.pages.file import FORMAT
 from svc_async.batch.sync.pages.tables import COLUMNS, add_checksum
 from svc_async.batch.sync.sending import ClockReading
 from svc_async.errors import UnusableFile
-from tests.support.bounded_process import MIB, measure_peaks
-from tests.support.sync_states import NOW, YEAR, UnsyncedConnection, compare, open_file, sync
+from tests.support.bounded_process import MIB, measure_peak, measure_peaks
+from tests.support.sync_states import NOW, YEAR, UnsyncedConnection, compare, key_of, open_file, sync
 
 ODD: Sequence[Any] = (
     None,
@@ -134,3 +134,31 @@ def test_no_state_takes_more_than_its_bounds(tmp_path: Path) -> None:
     counted = {"requests without number": "used"}  # up to a number
     assert told == {**counted, "a large row": "cannot be used: string or blob too big"}
     assert {name: peak for name, peak in peaks.items() if peak.bytes > 192 * MIB or peak.seconds > 5} == {}
+
+
+async def send_products(path: Path, count: int) -> None:
+    """Leave a state of which all rows were sent, and the service's own key of each is recorded."""
+    async with open_file(path, factory=UnsyncedConnection) as state:
+        await compare(state, dict.fromkeys(range(count), 1), slice_rows=512)
+        await state.begin(expires=NOW + YEAR)
+        state.start("upserts", "now")
+        for first in range(0, count, 25):
+            numbers = range(first, first + 25)
+            state.record_service_keys({key_of(number): f"service-{number}" for number in numbers})
+            state.record_accepted("upserts", numbers)
+            await state.admit(lambda: ClockReading(NOW, 1_000.0))
+        await state.finish(in_doubt=False, complete=True)
+
+
+async def settle_products(path: str) -> int:
+    async with open_file(Path(path), factory=UnsyncedConnection) as state:
+        await state.settle()
+        return (await compare(state, {})).removals
+
+
+def test_the_keys_of_the_service_take_no_memory_for_each_product(tmp_path: Path) -> None:
+    count = 300_000
+    asyncio.run(send_products(tmp_path / "state", count))
+    peak = measure_peak(settle_products, str(tmp_path / "state"))
+    assert peak.value == count
+    assert peak.bytes < 48 * MIB

@@ -150,14 +150,17 @@ async def test_a_connection_that_is_lost_while_a_plan_is_stored_loses_nothing(
 
 async def test_any_number_of_rows_is_deleted(shared: SharedState) -> None:
     async with shared.open_sync_tables("a") as tables, tables.transaction() as writer:
-        await writer.put("service_key", *((number, b"key", b"service key") for number in range(1_000)))
+        await writer.put("service_key", *((number, b"keys", b"service keys") for number in range(1_000)))
     async with shared.open_sync_tables("a") as tables:
         async with tables.transaction() as writer:
             await writer.delete("service_key", range(300, 700))
         assert await tables.list_numbers("service_key") == [*range(300), *range(700, 1_000)]
+        assert await tables.find_last("service_key") == 999
+        assert await tables.select("service_key", range(298, 702)) == [(b"keys", b"service keys")] * 4
         async with tables.transaction() as writer:
             await writer.delete("service_key")
         assert await tables.is_empty("service_key")
+        assert await tables.find_last("service_key") == 0
 
 
 async def test_the_tables_have_the_columns_of_those_in_a_file(shared: SharedState, schema: str) -> None:

@@ -273,7 +273,8 @@ class SyncState:
         """Apply the recorded outcomes, in one transaction; see `SyncStore`."""
         await self._store_outcomes()
         if await self._records.has_plan():
-            self._about = await settle(self._records, self._about, await self._sendings.read(), on_page)
+            with _report_unusable(self.folder):
+                self._about = await settle(self._records, self._about, await self._sendings.read(), on_page)
             self._outcomes.clear()
             await self._records.shrink()
 
@@ -341,7 +342,7 @@ class SyncState:
 
 @contextmanager
 def _report_unusable(folder: Path) -> Generator[None]:
-    """Report that the temporary files of a comparison cannot be written."""
+    """Report that temporary files cannot be written."""
     try:
         yield
     except OSError as error:

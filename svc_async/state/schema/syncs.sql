@@ -111,8 +111,8 @@ CREATE TABLE sync_sent (
 CREATE TABLE sync_service_key (
     sync bigint NOT NULL REFERENCES sync_lists ON DELETE CASCADE,
     id bigint NOT NULL,
-    key bytea NOT NULL CHECK (octet_length(key) <= 64),
-    service_key bytea NOT NULL CHECK (octet_length(service_key) <= 4096),
+    keys bytea NOT NULL CHECK (octet_length(keys) <= 65536),
+    service_keys bytea NOT NULL CHECK (octet_length(service_keys) <= 16777216),
     checksum bigint NOT NULL,
     PRIMARY KEY (sync, id)
 );

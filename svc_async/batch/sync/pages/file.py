@@ -18,7 +18,7 @@ FORMAT = FileFormat(
     kind="a sync state",
     parameter="state",
     application_id=0x73766373,
-    version=4,
+    version=5,
     shrinks=True,
     advice="without it, the next sync sends all rows and removes none: move the file away",
     tables="""
@@ -45,7 +45,7 @@ FORMAT = FileFormat(
     CREATE TABLE sent (
         id INTEGER PRIMARY KEY, part INTEGER, moment REAL, count INTEGER, governor TEXT, checksum INTEGER
     );
-    CREATE TABLE service_key (id INTEGER PRIMARY KEY, key BLOB, service_key BLOB, checksum INTEGER)
+    CREATE TABLE service_key (id INTEGER PRIMARY KEY, keys BLOB, service_keys BLOB, checksum INTEGER)
     """,
 )
 _MAX_ROW = 67_108_864
@@ -138,13 +138,19 @@ class StateFile:
         rows = self._select(table, f"WHERE id = {number}")
         return rows[0] if rows else None
 
-    async def select(self, table: str) -> Sequence[Sequence[Any]]:
-        """Return the columns of all rows, by their numbers."""
-        return self._select(table, "ORDER BY id")
+    async def select(self, table: str, numbers: range | None = None) -> Sequence[Sequence[Any]]:
+        """Return the columns of all rows, or of those with certain numbers, by their numbers."""
+        condition = "" if numbers is None else f"WHERE id BETWEEN {numbers[0]} AND {numbers[-1]}"
+        return self._select(table, f"{condition} ORDER BY id")
 
     async def list_numbers(self, table: str) -> Sequence[int]:
         """Return the numbers of all rows, ascending."""
         return [number for (number,) in self._query(f"SELECT id FROM {table} ORDER BY id")]  # noqa: S608 - our own names
+
+    async def find_last(self, table: str) -> int:
+        """Return the highest number of a row; 0 if there is none."""
+        ((last,),) = self._query(f"SELECT coalesce(max(id), 0) FROM {table}")  # noqa: S608 - our own names
+        return int(last)
 
     async def is_empty(self, table: str) -> bool:
         """Return whether a table has no row."""

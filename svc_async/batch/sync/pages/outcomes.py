@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 from svc_async.batch.sync.pages.marks import RowOutcome
-from svc_async.batch.sync.pages.page import pack_numbers
+from svc_async.batch.sync.pages.page import pack_numbers, pack_texts
 from svc_async.batch.sync.pages.tables import TableWriter
 from svc_async.batch.sync.plan import PARTS, Part
 
@@ -34,8 +34,9 @@ class OutcomeQueue:
 
     def add_service_keys(self, service_keys: Mapping[bytes, str]) -> None:
         """Add the service's own keys of rows, by their key."""
-        for key, text in service_keys.items():
-            self._append("service_key", key, text.encode())
+        known = {key: text.encode() for key, text in service_keys.items() if text}
+        if known:
+            self._append("service_key", b"".join(known), pack_texts([*known.values()]))
 
     def clear(self) -> None:
         """Begin again, since nothing is stored any more."""

@@ -12,8 +12,9 @@
 Every row of a table has a checksum.
 """
 
+import asyncio
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from zlib import compress, decompressobj
@@ -24,16 +25,19 @@ import attrs
 from svc_async.batch.sync.pages.marks import NEVER, RowOutcome
 from svc_async.batch.sync.pages.page import (
     ID_SIZE,
+    KEY_SIZE,
     MAX_PAGES,
     REST_SIZE,
     DamagedState,
     StatePage,
     pack_numbers,
     pack_texts,
+    split_columns,
     unpack_numbers,
     unpack_texts,
 )
 from svc_async.batch.sync.pages.planned import PlannedPage
+from svc_async.batch.sync.pages.service_keys import ServiceKeys
 from svc_async.batch.sync.pages.tables import PLAN_TABLES, StateTables, TableWriter
 from svc_async.batch.sync.plan import PARTS, Part
 from svc_async.batch.sync.sending import SendingNote
@@ -41,6 +45,8 @@ from svc_async.batch.sync.sending import SendingNote
 __all__ = ["About", "PageWriter", "RecordedOutcome", "StateRecords"]
 
 _CODES_TOGETHER = 2**20
+_ROWS_TOGETHER = 64
+"""Rows of a table that are read at once: an outcome has up to a quarter of a megabyte."""
 _MOST_CODES = 2**32
 """More rows than a source has: positions have four bytes."""
 _DAMAGED = (DamagedState, ZlibError, LookupError, ValueError, TypeError, OverflowError)
@@ -181,16 +187,37 @@ class StateRecords:
 
     async def read_outcomes(self) -> AsyncIterator[RecordedOutcome]:
         """Return the outcomes that are known."""
-        for number in range(1, max(await self._tables.list_numbers("outcome"), default=0) + 1):
-            part, outcome, first, count, packed = await self._find_row("outcome", number)
-            with self.report():
-                numbers = unpack_numbers("I", packed) if packed else range(first, first + count)
-                recorded = RecordedOutcome(PARTS[part], RowOutcome(outcome), numbers)
-            yield recorded
+        for some in await self._divide_table("outcome"):
+            for part, outcome, first, count, packed in await self._find_rows("outcome", some):
+                with self.report():
+                    numbers = unpack_numbers("I", packed) if packed else range(first, first + count)
+                    recorded = RecordedOutcome(PARTS[part], RowOutcome(outcome), numbers)
+                yield recorded
 
-    async def read_service_keys(self) -> Mapping[bytes, bytes]:
-        """Return the service's keys that were recorded, by the key of the row."""
-        return {row[0]: row[1] for row in await self._tables.select("service_key")}
+    @asynccontextmanager
+    async def read_service_keys(self, pages: int) -> AsyncGenerator[ServiceKeys]:
+        """Read the service's keys that were recorded, and keep them by the page of the row for the block."""
+        with ServiceKeys(self._tables.folder, pages) as service_keys:
+            for some in await self._divide_table("service_key"):
+                for keys, packed in await self._find_rows("service_key", some):
+                    count, rest = divmod(len(keys), KEY_SIZE)
+                    with self.report():
+                        if rest:
+                            raise DamagedState
+                        service_keys.add(split_columns(keys, f"{KEY_SIZE}s"), unpack_texts(packed, count))
+            yield service_keys
+
+    async def _divide_table(self, table: str) -> Sequence[range]:
+        """Return the numbers of the rows of a table, which begin with 1, in ranges that are read at once."""
+        end = await self._tables.find_last(table) + 1
+        return [range(first, min(first + _ROWS_TOGETHER, end)) for first in range(1, end, _ROWS_TOGETHER)]
+
+    async def _find_rows(self, table: str, numbers: range) -> Sequence[Sequence[Any]]:
+        await asyncio.sleep(0)
+        rows = await self._tables.select(table, numbers)
+        if len(rows) != len(numbers):
+            raise self._tables.make_damage_error()
+        return rows
 
     async def _find_row(self, table: str, number: int) -> Sequence[Any]:
         found = await self._tables.find(table, number)

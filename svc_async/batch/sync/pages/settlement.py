@@ -9,9 +9,9 @@ from types import MappingProxyType
 import attrs
 
 from svc_async.batch.sync.pages.marks import Action, RowOutcome
-from svc_async.batch.sync.pages.page import DamagedState, StatePage, find_page
+from svc_async.batch.sync.pages.page import DamagedState, StatePage
 from svc_async.batch.sync.pages.planned import PlannedPage, PlanOutcomes, settle_page
-from svc_async.batch.sync.pages.records import About, PageWriter, RecordedOutcome, StateRecords
+from svc_async.batch.sync.pages.records import About, RecordedOutcome, StateRecords
 from svc_async.batch.sync.pages.selection import Selection
 from svc_async.batch.sync.pages.sendings import PartEnd, Sending
 from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
@@ -57,8 +57,22 @@ async def settle(
     if any(RowOutcome.UNDER_WAY in outcomes for outcomes in collected.values()):
         about = attrs.evolve(about, late=begun[-1].last)
     outcomes = PlanOutcomes(upserts=selection.spread(collected["upserts"]), removals=collected["removals"])
-    async with records.transaction() as writer:
-        await _settle_pages(records, writer, about, indexes, outcomes, removals_now=removals["now"], on_page=on_page)
+    async with records.read_service_keys(about.pages) as service_keys, records.transaction() as writer:
+        numbers = {Action.REMOVE: 0, Action.REMOVE_LATER: removals["now"]}
+        for done, index in enumerate(indexes):
+            on_page(done, len(indexes))
+            planned, pages = await records.read_plan(index, about.pages), about.pages
+            found = service_keys.read(index)
+            is_whole = bool(planned.places or found)
+            page = await (records.read_page(index, pages) if is_whole else records.read_marks(index, pages))
+            with records.report():
+                changed = settle_page(page, planned, outcomes, numbers=numbers, expires=about.expires)
+                changed |= _set_service_keys(page, planned, found)
+            if changed:
+                await writer.write_page(index, pages, page)
+            else:
+                await writer.write_marks(index, pages, page)
+            await asyncio.sleep(0)
         await writer.clear_plan()
         await writer.write_about(about)
     return about
@@ -100,41 +114,6 @@ def _note_outcome(known: bytearray, recorded: RecordedOutcome) -> None:
         known[numbers.start : numbers.stop] = bytes([recorded.outcome]) * len(numbers)
     else:
         deque(map(known.__setitem__, numbers, repeat(recorded.outcome)), 0)
-
-
-async def _settle_pages(
-    records: StateRecords,
-    writer: PageWriter,
-    about: About,
-    indexes: Sequence[int],
-    outcomes: PlanOutcomes,
-    *,
-    removals_now: int,
-    on_page: Callable[[int, int], object],
-) -> None:
-    service_keys = _group_service_keys(await records.read_service_keys(), about.pages)
-    numbers = {Action.REMOVE: 0, Action.REMOVE_LATER: removals_now}
-    for done, index in enumerate(indexes):
-        on_page(done, len(indexes))
-        planned, pages = await records.read_plan(index, about.pages), about.pages
-        found = service_keys.get(index, {})
-        is_whole = bool(planned.places or found)
-        page = await (records.read_page(index, pages) if is_whole else records.read_marks(index, pages))
-        with records.report():
-            changed = settle_page(page, planned, outcomes, numbers=numbers, expires=about.expires)
-            changed |= _set_service_keys(page, planned, found)
-        if changed:
-            await writer.write_page(index, pages, page)
-        else:
-            await writer.write_marks(index, pages, page)
-        await asyncio.sleep(0)
-
-
-def _group_service_keys(service_keys: Mapping[bytes, bytes], pages: int) -> Mapping[int, Mapping[bytes, bytes]]:
-    grouped: dict[int, dict[bytes, bytes]] = {}
-    for key, service_key in service_keys.items():
-        grouped.setdefault(find_page(key, pages), {})[key] = service_key
-    return grouped
 
 
 def _set_service_keys(page: StatePage, planned: PlannedPage, service_keys: Mapping[bytes, bytes]) -> bool:

@@ -1,9 +1,10 @@
-"""The rows of a snapshot on disk, by the page that they belong to, so that memory stays flat whatever their number.
+"""Rows on disk, by the page or bucket that they belong to, so that memory stays flat whatever their number.
 
 The files have no name, can be read by this user only, and vanish with the process.
 """
 
 import tempfile
+import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
@@ -16,7 +17,7 @@ from svc_async.batch.sync.pages.compare import RECORD_SIZE, encode_records
 from svc_async.batch.sync.pages.page import REST_SIZE, count_pages, split_columns, unpack_numbers
 from svc_async.batch.sync.plan import Entries, has_name
 
-__all__ = ["Blobs", "Spill"]
+__all__ = ["Blobs", "Buckets", "Spill"]
 
 _MIN_BUCKETS = 256
 _KEPT_ROWS = 32_768
@@ -37,14 +38,15 @@ class Blobs:
     def __init__(self, folder: Path) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - `close` closes it
         self._end = 0
+        self._finalizer = weakref.finalize(self, self._file.close)
 
     def close(self) -> None:
-        """Close the file, which deletes it."""
-        self._file.close()
+        """Close the file, which deletes it; garbage collection does so at the latest."""
+        self._finalizer()
 
-    def add(self, *contents: bytes | bytearray) -> int:
+    def add(self, *contents: bytes | bytearray | memoryview) -> int:
         """Write bytes at the end, and return where they begin."""
-        start = self._end
+        start = self._file.seek(self._end)  # an earlier call may have failed in the middle
         for content in contents:
             left = memoryview(content)
             while left:
@@ -55,9 +57,40 @@ class Blobs:
     def read(self, start: int, size: int) -> bytes:
         """Return bytes that were written."""
         self._file.seek(start)
-        content = self._file.read(size)
-        self._file.seek(0, 2)
-        return content
+        return self._file.read(size)
+
+
+class Buckets:
+    """Bytes in a file without a name, by the bucket that they belong to.
+
+    Args:
+        folder: the folder of the file.
+        count: how many buckets there are.
+    """
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.count = count
+        self._blobs = Blobs(folder)
+        self._chunks: list[array[int]] = []
+
+    def close(self) -> None:
+        """Close the file, which deletes it."""
+        self._blobs.close()
+
+    def add(self, contents: Sequence[bytes | bytearray]) -> None:
+        """Write bytes of each bucket, which come after those that were added before."""
+        start = self._blobs.add(*contents)
+        self._chunks.append(array("Q", accumulate(map(len, contents), initial=start)))
+
+    def read(self, index: int, pages: int) -> bytes:
+        """Return the bytes of the buckets that a page has, of which there are as many or fewer."""
+        parts: list[bytes] = []
+        for chunk in self._chunks:
+            for bucket in range(index, self.count, pages):
+                start, end = chunk[bucket], chunk[bucket + 1]
+                if end > start:
+                    parts.append(self._blobs.read(start, end - start))
+        return b"".join(parts)
 
 
 class Spill:
@@ -70,11 +103,10 @@ class Spill:
 
     def __init__(self, folder: Path, *, rows: int) -> None:
         self.buckets = max(_MIN_BUCKETS, count_pages(rows))
-        self._records = Blobs(folder)
+        self._records = Buckets(folder, self.buckets)
         self._names = Blobs(folder)
         self._joined_rows = _ROWS_A_LIST * self.buckets
         self._kept_rows = max(_KEPT_ROWS, self._joined_rows)
-        self._chunks: list[array[int]] = []
         self._kept = self._listed = 0
         self._lists: list[list[bytes]] = [[] for _ in range(self.buckets)]
         self._joined: list[list[bytes]] = []
@@ -120,20 +152,12 @@ class Spill:
     def flush(self) -> None:
         """Write what is kept in memory."""
         self._join()
-        blobs = list(map(b"".join, zip(*self._joined, strict=True)))
+        self._records.add(list(map(b"".join, zip(*self._joined, strict=True))))
         self._joined, self._kept = [], 0
-        start = self._records.add(*blobs)
-        self._chunks.append(array("Q", accumulate(map(len, blobs), initial=start)))
 
     def read(self, index: int, pages: int) -> bytes:
         """Return the records of a page, in the order in which they were added; `flush` first."""
-        parts: list[bytes] = []
-        for chunk in self._chunks:
-            for bucket in range(index, self.buckets, pages):
-                start, end = chunk[bucket], chunk[bucket + 1]
-                if end > start:
-                    parts.append(self._records.read(start, end - start))
-        return b"".join(parts)
+        return self._records.read(index, pages)
 
     def read_name(self, rest: bytes) -> bytes:
         """Return the name of a row, given what its record has in place of the rest of a hash."""

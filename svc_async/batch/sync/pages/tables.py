@@ -40,7 +40,7 @@ _TYPES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "outcome": {"part": int, "outcome": int, "first": int, "count": int, "numbers": bytes},
         "sending": {"stage": int, "part": int, "monotonic": float, "boot": str | None, "ended": int},
         "sent": {"part": int, "moment": float, "count": int, "governor": str},
-        "service_key": {"key": bytes, "service_key": bytes},
+        "service_key": dict.fromkeys(("keys", "service_keys"), bytes),
     }
 )
 COLUMNS: Mapping[str, Sequence[str]] = MappingProxyType({table: tuple(types) for table, types in _TYPES.items()})
@@ -89,12 +89,16 @@ class StateTables(Protocol):
         """Return the columns of a row by its number; None if there is none."""
         ...
 
-    async def select(self, table: str) -> Sequence[Sequence[Any]]:
-        """Return the columns of all rows, by their numbers."""
+    async def select(self, table: str, numbers: range | None = None) -> Sequence[Sequence[Any]]:
+        """Return the columns of all rows, or of those with certain numbers, by their numbers."""
         ...
 
     async def list_numbers(self, table: str) -> Sequence[int]:
         """Return the numbers of all rows, ascending."""
+        ...
+
+    async def find_last(self, table: str) -> int:
+        """Return the highest number of a row; 0 if there is none."""
         ...
 
     async def is_empty(self, table: str) -> bool:
