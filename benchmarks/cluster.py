@@ -103,10 +103,13 @@ def _print_medians(costs: Mapping[tuple[str, int], Sequence[_Cost]], rows: int) 
     for (kind, count), all_costs in costs.items():
         described = [cost.describe(rows) for cost in all_costs]
         medians = {name: statistics.median(each[name] for each in described) for name in described[0]}
-        floors = costs.get(("processes", count), ()) if kind == "workers" else ()
-        ratios = [cost.cpu / floor.cpu for cost, floor in zip(all_costs, floors, strict=False)]
-        of_floor = {"cpu_by_that_of_processes": round(statistics.median(ratios), 2)} if ratios else {}
-        print(json.dumps({"median of": len(all_costs), kind: count, "rows": rows, **medians, **of_floor}))
+        ratios: dict[str, float] = {}
+        if kind == "workers":
+            for name, others in (("one_process", 1), ("as_many_processes", count)):
+                pairs = zip(all_costs, costs.get(("processes", others), ()), strict=False)
+                if found := [cost.cpu / other.cpu for cost, other in pairs]:
+                    ratios[f"cpu_by_that_of_{name}"] = round(statistics.median(found), 2)
+        print(json.dumps({"median of": len(all_costs), kind: count, "rows": rows, **medians, **ratios}))
 
 
 def _write_parts(folder: Path, rows: int, parts: int, rows_a_group: int) -> Sequence[Path]:

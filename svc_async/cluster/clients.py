@@ -1,6 +1,7 @@
 """Opens clients of Dask clusters, and checks what a job needs of them."""
 
 import asyncio
+import errno
 import logging
 import os
 import sys
@@ -13,7 +14,6 @@ from typing import Any
 
 from dask import config
 from distributed import Client, LocalCluster
-from distributed.system import MEMORY_LIMIT
 from distributed.utils import get_mp_context
 
 from svc_async._version import __version__
@@ -44,8 +44,9 @@ _THREADS = 1
 """Of a worker process on this machine: it encodes one fragment at a time, and those that send shards do not count."""
 _ALLOWED_FAILURES = 100
 """How many workers may be lost with a task before it fails, on this machine: the journals keep a repeat harmless."""
-_MANAGED = 25_165_824
-"""Bytes of pieces that a worker on this machine keeps in memory; others are on disk until they are needed."""
+_FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FULL_SHUFFLE = "P2POutOfDiskError"
+"""The error of Dask's shuffle, which it does not export."""
 _SETTINGS: Mapping[str, Any] = MappingProxyType(
     {
         "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
@@ -60,6 +61,7 @@ _SETTINGS: Mapping[str, Any] = MappingProxyType(
         "distributed.worker.memory.terminate": False,
         "distributed.worker.memory.pause": False,
         "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.target": False,  # pieces are on disk
     }
 )
 _START: Mapping[str, Any] = MappingProxyType(
@@ -114,8 +116,7 @@ async def start_local(workers: int | None = None) -> AsyncGenerator[Any]:
         "silence_logs": False,  # it would change the handlers of this process
         "env": dict(os.environ),
     }
-    memory = {"distributed.worker.memory.target": min(0.6, _MANAGED / (MEMORY_LIMIT / count))}
-    with config.set({**_SETTINGS, **memory, **_START}):
+    with config.set({**_SETTINGS, **_START}):
         if _START:
             get_mp_context().set_forkserver_preload([_PRELOAD])
         async with LocalCluster(**options) as cluster, Client(cluster, asynchronous=True) as client:
@@ -207,4 +208,8 @@ def describe_error(error: BaseException) -> SvcError:
         return error
     if isinstance(error, ModuleNotFoundError):
         return ClusterFailed(f'a worker lacks the package {error.name}: pip install "svc-async[cluster]" there')
+    if isinstance(error, OSError) and (error.errno in _FULL_DISK or type(error).__name__ == _FULL_SHUFFLE):
+        return ClusterFailed(
+            "the disk of a worker is full: free space in its temporary directory, then run the job again to resume it"
+        )
     return ClusterFailed(f"a task of the cluster failed ({type(error).__name__}); the log of the worker says why")

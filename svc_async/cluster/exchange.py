@@ -13,6 +13,7 @@ from dask.delayed import delayed
 from distributed import get_worker
 
 from svc_async.cluster.encode import EncodeSettings, encode_fragment
+from svc_async.cluster.pieces import Piece
 from svc_async.cluster.plan import Fragment, SourcePlan, SourceSettings
 
 if TYPE_CHECKING:
@@ -22,24 +23,27 @@ __all__ = ["MOST_PIECES", "choose_shards", "encode_each", "exchange"]
 
 MOST_PIECES = 16_384
 """Pieces of a job up to which each is a task, so that the scheduler does not have too much to do."""
-_SHARD_SIZE = 16_777_216
-"""Bytes of rows of a shard: about eight full requests, so that they are nearly all full."""
+_SHARD_SIZE = 33_554_432
+"""Bytes of rows of a shard: about sixteen full requests, so that they are nearly all full."""
 _ROW_SIZE = 34
 """Bytes of a row with one hash."""
 _LARGEST_SHARD = 67_108_864
 
 
-def choose_shards(plan: SourcePlan) -> int:
-    """Return into how many shards a source is divided, by the estimated size of its rows.
+def choose_shards(plan: SourcePlan, workers: int) -> int:
+    """Return into how many shards a source is divided: by the estimated size of its rows, and as many for each worker.
 
     A large one gets fewer shards if it is exchanged as pieces then, and they do not become too large.
+
+    Args:
+        plan: the source.
+        workers: how many workers there are; none yet counts as one.
     """
+    workers = max(1, workers)
     size = sum(map(_estimate_size, plan.fragments))
-    wanted = -(-size // _SHARD_SIZE)
-    as_pieces = MOST_PIECES // max(1, len(plan.fragments))
-    if wanted > as_pieces >= -(-size // _LARGEST_SHARD):
-        wanted = as_pieces
-    return max(1, wanted)
+    wanted = max(1, -(-size // (workers * _SHARD_SIZE))) * workers
+    as_pieces = MOST_PIECES // max(1, len(plan.fragments)) // workers * workers
+    return as_pieces if wanted > as_pieces >= max(workers, -(-size // _LARGEST_SHARD)) else wanted
 
 
 def _estimate_size(fragment: Fragment) -> int:
@@ -51,7 +55,7 @@ def _estimate_size(fragment: Fragment) -> int:
 def exchange(
     plan: SourcePlan, settings: EncodeSettings, *, shards: int, topic: str | None = None, most_pieces: int = MOST_PIECES
 ) -> Sequence[Any]:
-    """Return the rows of each shard, not computed yet: as arguments of a task they are contents for `ShardRows.read`.
+    """Return the rows of each shard, not computed yet: as arguments of a task they are pieces.
 
     Rows of one key are in one shard, which is the same in each run. Computing them needs a client of a cluster.
 
@@ -64,7 +68,7 @@ def exchange(
     """
     if len(plan.fragments) * shards > most_pieces:
         return _shuffle(plan, settings, shards, topic)
-    encode = delayed(_encode, pure=True)
+    encode = delayed(_encode_pieces, pure=True)
     encoded: list[Any] = [
         encode(fragment, source=plan.settings, settings=settings, shards=shards, topic=topic)
         for fragment in plan.fragments
@@ -80,7 +84,7 @@ def encode_each(plan: SourcePlan, settings: EncodeSettings, *, topic: str | None
         settings: how users are encoded.
         topic: where each fragment is announced when it is encoded.
     """
-    encode = delayed(_encode, pure=True)
+    encode = delayed(_encode_pieces, pure=True)
     return [
         encode(fragment, source=plan.settings, settings=settings, shards=1, topic=topic) for fragment in plan.fragments
     ]
@@ -89,10 +93,14 @@ def encode_each(plan: SourcePlan, settings: EncodeSettings, *, topic: str | None
 def _encode(
     fragment: Fragment, *, source: SourceSettings, settings: EncodeSettings, shards: int, topic: str | None
 ) -> Sequence[bytes]:
-    pieces = encode_fragment(fragment, source=source, settings=settings, shards=shards)
+    contents = encode_fragment(fragment, source=source, settings=settings, shards=shards)
     if topic is not None:
         get_worker().log_event(topic, {"fragment": (fragment.file.source.path, fragment.number)})
-    return pieces
+    return contents
+
+
+def _encode_pieces(fragment: Fragment, **settings: Any) -> Sequence[Piece]:
+    return [Piece(content) for content in _encode(fragment, **settings)]
 
 
 def _shuffle(plan: SourcePlan, settings: EncodeSettings, shards: int, topic: str | None) -> Sequence[Any]:
@@ -110,14 +118,14 @@ def _shuffle(plan: SourcePlan, settings: EncodeSettings, shards: int, topic: str
     )
     # With a division for each shard, each becomes the partition of its number.
     shuffled = frames.set_index("shard", divisions=list(range(shards + 1)), shuffle_method="p2p")
-    read = delayed(_list_contents, pure=True)
+    read = delayed(_list_pieces, pure=True)
     return [read(partition) for partition in shuffled.to_delayed()]
 
 
 def _build_frame(fragment: Fragment, **settings: Any) -> "pd.DataFrame":
-    pieces = _encode(fragment, **settings)
-    occurring = [shard for shard, piece in enumerate(pieces) if piece]
-    return _make_frame(occurring, [pieces[shard] for shard in occurring])
+    contents = _encode(fragment, **settings)
+    occurring = [shard for shard, content in enumerate(contents) if content]
+    return _make_frame(occurring, [contents[shard] for shard in occurring])
 
 
 def _make_frame(shards: Sequence[int], contents: Sequence[bytes]) -> "pd.DataFrame":
@@ -128,5 +136,5 @@ def _make_frame(shards: Sequence[int], contents: Sequence[bytes]) -> "pd.DataFra
     return pd.DataFrame({"shard": pd.Series(shards, dtype="int64"), "content": pd.Series(column)})
 
 
-def _list_contents(frame: "pd.DataFrame") -> Sequence[bytes]:
-    return list(frame["content"])
+def _list_pieces(frame: "pd.DataFrame") -> Sequence[Piece]:
+    return [Piece(content) for content in frame["content"]]

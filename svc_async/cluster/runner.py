@@ -364,7 +364,7 @@ def _divide(
     """Divide each source into shards."""
     parts = [JobPart(spec=spec, plan=plan, first=0, shards=1) for spec, plan in zip(specs, plans, strict=True)]
     counts = [
-        min(_MOST_SHARDS, shards or max(choose_shards(part.plan), workers))
+        min(_MOST_SHARDS, shards or choose_shards(part.plan, workers))
         if part.is_exchanged
         else len(part.plan.fragments)
         for part in parts

@@ -11,8 +11,9 @@ from dask.delayed import delayed
 from distributed import Client, Worker, WorkerPlugin
 
 from svc_async.cluster.encode import EncodeSettings
-from svc_async.cluster.exchange import encode_each, exchange
-from svc_async.cluster.plan import SourcePlan, SourceSettings
+from svc_async.cluster.exchange import choose_shards, encode_each, exchange
+from svc_async.cluster.files import SourceFile
+from svc_async.cluster.plan import Fragment, PlannedFile, SourcePlan, SourceSettings
 from svc_async.cluster.planning import plan_source
 from svc_async.cluster.shard_rows import ShardRows
 from tests.support.object_store import Bucket, ObjectStore
@@ -56,9 +57,8 @@ def plan(bucket: Bucket) -> SourcePlan:
 
 
 def compute(client: Client, plan: SourcePlan, tasks: Sequence[Any]) -> Sequence[ShardRows]:
-    return [
-        ShardRows.read(each, plan) for each in client.gather(client.compute([delayed(list)(task) for task in tasks]))
-    ]
+    found = client.gather(client.compute([delayed(list)(task) for task in tasks]))
+    return [ShardRows.read([piece.read() for piece in pieces], plan) for pieces in found]
 
 
 def list_users(shard: ShardRows) -> Sequence[tuple[int, str]]:
@@ -94,3 +94,26 @@ def test_source_without_rows_has_empty_shards(client: Client, tmp_path: Path) ->
     path.write_text("email")
     plan = plan_source(str(path), SourceSettings())
     assert list(map(len, compute(client, plan, exchange(plan, EncodeSettings(), shards=2)))) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("fragments", "rows", "workers", "shards"),
+    [
+        (0, 0, 3, 3),
+        (1, 10, 3, 3),
+        (1, 10, 0, 1),
+        (80, 125_000, 1, 11),
+        (80, 125_000, 2, 12),
+        (80, 125_000, 5, 15),
+        (400, 125_000, 2, 40),  # as pieces, in larger shards
+        (800, 125_000, 2, 102),  # by the shuffle: the shards would become too large
+        (400, 125_000, 50, 100),  # likewise: some workers would have nothing to send
+        (385, 125_000, 8, 40),
+    ],
+)
+def test_each_worker_sends_as_many_shards(fragments: int, rows: int, workers: int, shards: int) -> None:
+    file = PlannedFile(source=SourceFile(path="customers.parquet", size=1, version="1"), format="parquet")
+    parts = [Fragment(number=number, file=file, end=rows, group=number) for number in range(fragments)]
+    plan = SourcePlan(SourceSettings(), (file,), tuple(parts))
+    assert choose_shards(plan, workers) == shards
+    assert shards % max(1, workers) == 0

@@ -3,13 +3,15 @@
 import asyncio
 import os
 import signal
+import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from svc_async import BatchError, InvalidArgument
-from svc_async.batch.report import Progress
+from svc_async.batch.report import Progress, Report
 from svc_async.sandbox import Fault
 from tests.support.cluster_jobs import Workbench, expect, write_csv, write_parquet
 
@@ -57,6 +59,33 @@ async def test_a_worker_that_stands_still_keeps_no_job_from_beginning(
     finally:
         os.kill(stopped, signal.SIGCONT)
     assert report.accepted == 1
+
+
+def limit_files(size: int | None) -> None:
+    """Have the process write no files that are larger; None lifts the limit."""
+    import resource  # noqa: PLC0415 - not on Windows
+
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most if size is None else size, most))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit for the size of files")
+async def test_a_full_disk_ends_the_job_and_the_next_call_finishes_it(workbench: Workbench, tmp_path: Path) -> None:
+    path = write_parquet(tmp_path, range(COUNT))
+    async with workbench.open_users() as (users, state):
+        upload = partial(users.upload, path, journal=state.journal("job"), cluster=workbench.client)
+        await workbench.client.run(limit_files, 10)
+        try:
+            with pytest.raises(BatchError, match="the disk of a worker is full: free space") as caught:
+                await upload()
+        finally:
+            await workbench.client.run(limit_files, None)
+        assert isinstance(caught.value.report, Report)
+        assert caught.value.report.accepted == 0
+        report = await upload()
+
+    assert report.accepted == COUNT
+    assert workbench.list_members() == expect(range(COUNT))
 
 
 async def test_a_job_that_was_cancelled_is_resumed(workbench: Workbench, tmp_path: Path) -> None:

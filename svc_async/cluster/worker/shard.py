@@ -11,6 +11,7 @@ from distributed.worker import secede
 from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.settings import Observers
 from svc_async.cluster.job import ShardOutcome, ShardTask, write_report
+from svc_async.cluster.pieces import Piece
 from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.shard_rows import ShardRows
 from svc_async.cluster.worker.row_memory import ROW_MEMORY
@@ -30,7 +31,7 @@ _PAUSE = 1.0
 """Seconds between two announcements of the progress of a shard."""
 
 
-def send_shard(contents: Sequence[bytes], plan: SourcePlan, task: ShardTask) -> ShardOutcome:
+def send_shard(pieces: Sequence[Piece], plan: SourcePlan, task: ShardTask) -> ShardOutcome:
     """Send the rows of a shard, and return what became of them; an error is a part of that.
 
     A shard that is finished gives its report from its journal. While it sends, its thread leaves the thread pool of the
@@ -38,14 +39,14 @@ def send_shard(contents: Sequence[bytes], plan: SourcePlan, task: ShardTask) -> 
     worker does not load the rows of further ones.
 
     Args:
-        contents: its rows, as `exchange` returns them.
+        pieces: its rows, as `exchange` returns them.
         plan: the plan of the source.
         task: what to do with them.
     """
     announce = get_worker().log_event
-    with ROW_MEMORY.hold(sum(map(len, contents))):
+    with ROW_MEMORY.hold(sum(map(len, pieces))):
         secede()
-        rows = ShardRows.read(contents, plan)
+        rows = ShardRows.read((piece.read() for piece in pieces), plan)
         try:
             return run_in_loop(lambda: _Shard(task, rows, announce).send())
         finally:
