@@ -2,6 +2,7 @@ import asyncio
 import gc
 import weakref
 from datetime import UTC
+from math import floor
 from typing import Any
 
 import pytest
@@ -97,7 +98,7 @@ async def test_the_outer_of_two_blocks_ends_both() -> None:
 
 async def test_blocks_of_one_length_end_each_at_its_time_and_share_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
-    began, passed, timers = loop.time(), 0.0, 0
+    began, passed, timers = floor(loop.time()), 0.0, 0  # whole seconds, whose sums are exact
     call_at = loop.call_at
 
     def count(*args: Any, **kwargs: Any) -> asyncio.TimerHandle:
