@@ -16,6 +16,7 @@ from tests.support.postgres_proxy import PostgresProxy, run_postgres_proxy
 
 SOON = 0.2
 JOB = Job(about={"host": "h"}, lanes=1)
+_NOT_WRITING = "SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND backend_xid IS NULL"
 
 
 @pytest.fixture
@@ -112,12 +113,14 @@ async def test_a_process_that_stands_still_within_a_statement_keeps_no_lock(
     async with SharedState.open(postgres_url, schema=schema) as other:
         stopped = await Database.open(DatabaseUrl.parse(proxy.url), schema=schema, pool_size=1)
         assert await stopped.execute(write, "prepared") == "UPDATE 1"
-        (limit,) = await stopped.fetch("SELECT current_setting('transaction_timeout') AS limit")
-        assert limit["limit"] == "30s"
+        (found,) = await stopped.fetch("SELECT current_setting('transaction_timeout') AS limit, pg_backend_pid()")
+        assert found["limit"] == "30s"
         await stopped.execute("SET transaction_timeout = '100ms'")
         proxy.swallow_sync()
         task = asyncio.ensure_future(stopped.execute(write, "stopped"))
         await proxy.swallowed.wait()
+        while await other.database.fetch(_NOT_WRITING, found["pg_backend_pid"]):
+            pass
 
         assert await other.database.execute(write, "other") == "UPDATE 1"
 
