@@ -51,6 +51,7 @@ class FileFormat:
         version: the version of the tables; no other is read.
         tables: the statements that create them.
         advice: what to do with a file that is damaged.
+        holder: who may have locked such a file, and what to do then.
         shrinks: whether pages that are no longer used can be given back, by `PRAGMA incremental_vacuum`.
     """
 
@@ -60,6 +61,7 @@ class FileFormat:
     version: int
     tables: str
     advice: str = "restore it from a backup, or delete it"
+    holder: str = "another job"
     shrinks: bool = False
 
     def is_empty(self, path: Path, connection: sqlite3.Connection) -> bool:
@@ -173,7 +175,7 @@ def report_unusable(path: Path, file_format: FileFormat) -> Generator[None]:
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise UnusableFile(file_format.parameter, path, "is locked by another job") from None
+            raise UnusableFile(file_format.parameter, path, f"is locked by {file_format.holder}") from None
         if name.startswith("SQLITE_CORRUPT") or str(error).startswith(_QUOTES_TEXT):
             raise file_format.make_damage_error(path) from None
         raise UnusableFile(file_format.parameter, path, f"cannot be used: {error}") from None

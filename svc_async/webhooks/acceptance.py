@@ -50,6 +50,11 @@ class Acceptor:
             self.dispatcher.handle, measure=attrgetter("size"), maxsize=self.maxsize, max_bytes=self.max_bytes
         )
 
+    @property
+    def claimed_elsewhere(self) -> int:
+        """How many events of the inbox wait until another receiver has handled or released them, or its lease ends."""
+        return len(self._left)
+
     async def accept(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent] | RejectReason:
         """Accept the events of a delivery without those accepted before; return these, or why none is accepted."""
         try:
@@ -61,25 +66,30 @@ class Acceptor:
             return RejectReason.ACCEPT_FAILED
 
     async def restore(self, parser: EventParser) -> int:
-        """Accept the events that an earlier receiver left in the inbox; return how many there were.
+        """Accept the events that an earlier receiver left in the inbox; return how many need not be looked at again.
 
-        If a store fails, the next call continues with the same event.
+        Those that another receiver has claimed stay, for the next call: it may have ended, and its lease not yet. If a
+        store fails, the next call continues with the same event.
         """
         if self.inbox is not None and not self._left:
             self._left.extend(await self.inbox.load())
-        count = len(self._left)
-        while self._left:
-            await self._restore(self._left[0], parser)
-            self._left.popleft()
+        count = 0
+        for _ in range(len(self._left)):
+            if await self._restore(self._left[0], parser):
+                self._left.popleft()
+                count += 1
+            else:
+                self._left.rotate(-1)
         self._parsed = b"", {}
         return count
 
-    async def _restore(self, stored: StoredEvent, parser: EventParser) -> None:
+    async def _restore(self, stored: StoredEvent, parser: EventParser) -> bool:
+        """Accept an event, unless it is claimed or was handled; return whether no other receiver has claimed it."""
         claim = await self.dedupe.claim(stored.key)
         if claim is Claim.HANDLED:
             await self.dispatcher.remove(stored.key)  # it was committed and not removed yet
         if claim is not Claim.TAKEN:
-            return
+            return claim is not Claim.ELSEWHERE
         if stored.body is not self._parsed[0]:  # the events of a delivery share its body
             self._parsed = stored.body, {event.key: event for event in parser.parse(stored.body)}
         events = self._parsed[1]
@@ -87,6 +97,7 @@ class Acceptor:
         self.counters.restored += 1
         size = estimate_memory(stored.body) // max(1, len(events))
         self._put(self._prepare(stored.key, _find_event(stored, events), context, size=size))
+        return True
 
     async def _claim_and_queue(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent]:
         app = self.apps[context.key_id]

@@ -167,10 +167,11 @@ class WebhookReceiver:
     @property
     def stats(self) -> Stats:
         """What was received, verified, rejected and handled, and how fast."""
-        queue = self._run.acceptor.queue if self._run else ()
-        oldest = self._run.acceptor.queue.oldest if self._run else None
+        acceptor = self._run.acceptor if self._run else None
+        oldest = acceptor.queue.oldest if acceptor else None
         lag = (self._clock.now() - oldest.context.received_at).total_seconds() if oldest else 0.0
-        return self._counters.stats(waiting=len(queue), lag=lag)
+        waiting = len(acceptor.queue) + acceptor.claimed_elsewhere if acceptor else 0
+        return self._counters.stats(waiting=waiting, lag=lag)
 
     def health(self) -> Health:
         """Return whether the receiver runs and the service should hold its webhook valid."""

@@ -24,6 +24,12 @@ Acceptance = asyncio.Task[Sequence[AcceptedEvent] | RejectReason]
 """Accepts a delivery; a caller that is cancelled does not abandon it half-way."""
 
 _log = logging.getLogger("svc_async.webhooks")
+_LOOK_AGAIN_IN = 15.0
+"""Seconds until events are looked at again that another receiver has claimed."""
+_CLAIMED = (
+    "the inbox has events that another receiver has claimed (%d); they are handled when it has released them, or when "
+    "its lease has ended"
+)
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -131,14 +137,23 @@ class Run:
                 return  # it has returned all of its events
 
     async def _take_over(self) -> None:
-        """Accept the rest, and what other receivers of a shared inbox left, whenever there is room in the queue."""
-        inbox = self.acceptor.inbox
-        while isinstance(inbox, PagedInbox):
-            await self.clock.sleep(inbox.load_interval)
+        """Accept the rest, and what other receivers left, whenever there is room in the queue."""
+        if claimed := self.acceptor.claimed_elsewhere:
+            _log.warning(_CLAIMED, claimed)
+        while interval := self._choose_interval():
+            await self.clock.sleep(interval)
             try:
                 await self._restore()
             except Exception as error:  # noqa: BLE001 - a store may raise anything
                 await self.acceptor.dispatcher.report(None, error)
+
+    def _choose_interval(self) -> float | None:
+        """Return in how many seconds the inbox is looked at again; None for never."""
+        inbox = self.acceptor.inbox
+        interval = inbox.load_interval if isinstance(inbox, PagedInbox) else None
+        if self.acceptor.claimed_elsewhere:
+            return min(interval or _LOOK_AGAIN_IN, _LOOK_AGAIN_IN)
+        return interval
 
     async def _drain(self) -> None:
         if not self.drain_deadline:

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from svc_async.errors import UnusableFile
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.sandbox import VirtualClock
-from svc_async.webhooks import Ack, DeliveryContext, MemoryDedupe, SqliteInbox, WebhookReceiver
+from svc_async.webhooks import Ack, DeliveryContext, MemoryDedupe, SqliteDedupe, SqliteInbox, WebhookReceiver
 from svc_async.webhooks.stores.inbox import StoredEvent
 from svc_async.webhooks.testing import build_delivery
 from tests.support.deliveries import KEY, delivery
@@ -164,3 +165,46 @@ async def test_any_number_of_events_is_handled_a_part_at_a_time(
     assert max(waiting) <= 8
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
         assert [*await inbox.load()] == []
+
+
+async def test_one_receiver_at_a_time_uses_an_inbox_in_a_file(tmp_path: Path) -> None:
+    def make() -> WebhookReceiver:
+        return WebhookReceiver(
+            keys=[KEY],
+            ack=Ack.durable(SqliteInbox(tmp_path / "webhooks.db")),
+            dedupe=SqliteDedupe(tmp_path / "webhooks.db"),
+        )
+
+    async with make(), SqliteDedupe(tmp_path / "webhooks.db", owner="other"):
+        with pytest.raises(UnusableFile, match="is locked by another receiver; start this one when that has ended"):
+            await make().start()
+    async with make():
+        pass
+
+
+async def test_events_of_a_receiver_with_another_name_are_handled_when_its_lease_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, seen = VirtualClock(START.isoformat()), list[str]()
+    body = build_delivery({"data": [activity("post.create", uuid=uuid) for uuid in "12"]}, KEY).body
+    dead = SqliteDedupe(tmp_path / "events.db", lease=timedelta(minutes=2), clock=clock)
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox, dead as dedupe:
+        await inbox.store([StoredEvent(key=key, body=body, key_id="now", received_at=START) for key in "12"])
+        await dedupe.claim("1")  # and its process is killed
+
+    receiver = WebhookReceiver(
+        keys=[KEY],
+        ack=Ack.durable(SqliteInbox(tmp_path / "inbox.db")),
+        dedupe=SqliteDedupe(tmp_path / "events.db", owner="new", clock=clock),
+        clock=clock,
+    )
+    receiver.on("*")(lambda event, _: seen.append(event.key))
+    async with receiver:
+        while receiver.stats.waiting > 1:
+            await clock.advance(seconds=1)
+        await clock.advance(minutes=1)
+        assert seen == ["2"]
+        assert "the inbox has events that another receiver has claimed (1)" in caplog.text
+        while receiver.stats.waiting:
+            await clock.advance(seconds=10)
+        assert seen == ["2", "1"]

@@ -41,6 +41,14 @@ _FORMAT = FileFormat(
     CREATE INDEX svc_events_expire ON svc_events (expires_at)
     """,
 )
+_LOCK_FORMAT = FileFormat(
+    kind="the lock of an inbox",
+    parameter="path",
+    application_id=0x7376776C,
+    version=1,
+    tables="",
+    holder="another receiver; start this one when that has ended, or have them share a SharedState by state=",
+)
 _INSERT_BODY = "INSERT INTO svc_bodies (body, checksum) VALUES (?, ?)"
 _INSERT_EVENT = """
     INSERT INTO svc_inbox (key, body_id, key_id, received_at, checksum) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
@@ -71,13 +79,20 @@ class _Store:
 
     async def __aenter__(self) -> Self:
         await self._close()  # it was left open in an event loop that was closed
-        self._writer = await in_thread(self._open, undo=Writer.close)
+        try:
+            await self._start()
+        except BaseException:
+            await self._close()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._close()
+
+    async def _start(self) -> None:
+        self._writer = await in_thread(self._open, undo=Writer.close)
 
     def _open(self) -> Writer:
         return Writer(connect(self._path, _FORMAT, exclusive=False, synchronous=self._synchronous))
@@ -100,27 +115,38 @@ class _Store:
 
 
 class SqliteInbox(_Store):
-    """Stores events in a file; one receiver at a time may use it.
+    """Stores events in a file; one receiver at a time may use it, which locks `PATH-lock` beside it.
 
     Bodies are stored as received, including messages of users; a file that is created can be read by this user only.
 
     Args:
         path: the file.
+
+    Raises:
+        UnusableFile: another receiver uses the file, or it cannot be used; on entering.
     """
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, synchronous="FULL")
         self._loaded = self._last = 0
+        self._lock: sqlite3.Connection | None = None
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        try:
-            (self._last,) = await self._run(_find_last)
-        except BaseException:
-            await self._close()
-            raise
+    async def _start(self) -> None:
+        await super()._start()
+        await in_thread(self._take_lock)
+        (self._last,) = await self._run(_find_last)
         self._loaded = 0
-        return self
+
+    def _take_lock(self) -> None:
+        # The file itself may also hold the events of a `SqliteDedupe`, which several processes may write.
+        path = self._path.with_name(f"{self._path.name}-lock")
+        self._lock = connect(path, _LOCK_FORMAT, exclusive=True, journal_mode="DELETE")
+
+    async def _close(self) -> None:
+        await super()._close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
 
     @property
     def load_interval(self) -> float:
@@ -201,18 +227,13 @@ class SqliteDedupe(_Store):
         self._clock = clock or SystemClock()
         self._until: dict[str, float] = {}
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        try:
-            await self._run(
-                lambda connection: connection.execute(
-                    "DELETE FROM svc_events WHERE NOT handled AND owner = ?", (self._owner,)
-                )
+    async def _start(self) -> None:
+        await super()._start()
+        await self._run(
+            lambda connection: connection.execute(
+                "DELETE FROM svc_events WHERE NOT handled AND owner = ?", (self._owner,)
             )
-        except BaseException:
-            await self._close()
-            raise
-        return self
+        )
 
     async def claim(self, key: str) -> Claim:
         """Claim an event, unless it is claimed or was handled already; return which."""
