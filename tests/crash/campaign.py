@@ -149,10 +149,11 @@ def _run_control(control: Control, seed: int, jobs: int, database: Database | No
         options = control.protected or control.options
         _, protected = run_job(control.kind, seed + number, options, setting, database=database)
         counts["jobs"] += 1
-        counts["with damage"] += trial.damage.is_visible
+        counts["with damage"] += trial.damage.is_visible or (control.spoils and bool(trial.damage.other))
         if protected.damage:
             counts["with damage though protected"] += 1
             sys.stdout.write(f"{control.kind}:{seed + number}, a control with its protection: {protected.damage}\n")
+        counts["refused"] += len(trial.damage.other) if control.spoils else 0
         for what in ("lost", "wrong", "extra"):
             counts[what] += len(getattr(trial.damage, what))
     return counts

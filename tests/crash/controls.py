@@ -46,6 +46,7 @@ class Control:
         rests: whether time passes between two clients.
         stops: the share of them that is stopped instead, and continued later.
         places: where they are killed.
+        spoils: whether it is the state that is damaged, so that a job that refuses it counts as well.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Control:
     rests: bool = True
     stops: float = 0.0
     places: Sequence[Place] = ("late",)
+    spoils: bool = False
 
     @property
     def setting(self) -> Setting:
@@ -219,5 +221,6 @@ CONTROLS: Mapping[str, Control] = {
         kills=8,
         stops=1.0,
         places=("connected", "answered", "received"),
+        spoils=True,
     ),
 }

@@ -130,6 +130,8 @@ def does_damage(counts: Counts) -> bool:
 
 def _describe_control(counts: Counts) -> str:
     found = ", ".join(f"{counts.get(what, 0)} {what}" for what in ("lost", "wrong", "extra"))
+    if refused := counts.get("refused"):
+        found += f", {refused} states that can no longer be used"
     protected = counts.get("with damage though protected", 0)
     words = f"{counts.get('with damage', 0)} of {counts.get('jobs', 0)} jobs with damage: {found}"
     return f"{words}; {protected} though protected" if protected else words
