@@ -3,15 +3,16 @@
 import inspect
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from svc_async.errors import InvalidArgument
 from svc_async.events.models import OLD_EVENT_NAMES, Event
 
-__all__ = ["EventRouter", "Handler"]
+__all__ = ["EventRouter", "Handler", "call_handler", "name_handler"]
 
 Handler = Callable[..., object]
-"""A function or coroutine function that takes an event and what the dispatcher adds, such as a context."""
+"""A function or coroutine function that takes an event and its context."""
 
 H = TypeVar("H", bound=Handler)
 
@@ -36,7 +37,8 @@ class EventRouter:
             event_type: a pattern.
 
         Raises:
-            InvalidArgument: it is not a pattern, or a deprecated PascalCase name (contract EV-02).
+            InvalidArgument: it is not a pattern, or a deprecated PascalCase name (contract EV-02); or what is decorated
+                cannot be called with an event and its context.
         """
         if not isinstance(event_type, str):
             raise InvalidArgument("event_type", 'must be given, as in @receiver.on("post.create")')
@@ -48,6 +50,7 @@ class EventRouter:
             raise InvalidArgument("event_type", "must be a dot-separated type, one that ends in .*, or *")
 
         def register(handler: H) -> H:
+            _check_handler(handler)
             self._handlers.append((event_type, handler))
             return handler
 
@@ -62,22 +65,48 @@ class EventRouter:
         is_misfit = event.problem is not None and any(pattern == _MISFIT for pattern, _ in self._handlers)
         return self.handlers(_MISFIT if is_misfit else event.event_type)
 
-    async def dispatch(self, event: Event, *context: Any) -> int:
+    async def dispatch(self, event: Event, context: Any = None) -> int:
         """Call the event's handlers one after another; the first that raises ends the dispatch.
 
         Args:
             event: passed to every handler.
-            context: further arguments for the handlers.
+            context: likewise; where the event comes from: the `DeliveryContext` of a receiver, a stream, or your own.
 
         Returns:
             The number of handlers.
         """
         handlers = self.find_handlers(event)
         for handler in handlers:
-            result = handler(event, *context)
-            if inspect.isawaitable(result):
-                await result
+            await call_handler(handler, event, context)
         return len(handlers)
+
+
+async def call_handler(handler: Handler, event: Event, context: Any) -> None:
+    """Call a handler, and wait for it if it is a coroutine function."""
+    result = handler(event, context)
+    if inspect.isawaitable(result):
+        await result
+
+
+def name_handler(handler: Handler) -> str:
+    """Return the module and the qualified name of a handler."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    named = handler if hasattr(handler, "__qualname__") else type(handler)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _check_handler(handler: object) -> None:
+    if not callable(handler):
+        raise InvalidArgument("handler", 'must be a function, as in @receiver.on("post.create")')
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # some functions that are written in C have none
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        raise InvalidArgument("handler", "must take two arguments, as in handler(event, context)") from None
 
 
 def _matches(pattern: str, event_type: str) -> bool:

@@ -230,6 +230,8 @@ class EventStream:
 
         Raises:
             SvcError: the stream ended.
+            Exception: whatever a handler raised. It ends this call; the stream stays open, so a further call continues
+                with the next event.
         """
         async for event in self:
             await router.dispatch(event, self)

@@ -45,8 +45,8 @@ def test_whatever_comes_keeps_its_type_and_can_be_reached(event_type: str) -> No
 @pytest.mark.parametrize("event_type", TYPES)
 async def test_a_handler_of_its_type_or_of_misfits_hears_of_it(event_type: str) -> None:
     router, heard = EventRouter(), list[Any]()
-    router.on(event_type)(lambda event: heard.append((event.problem is None, event.raw)))
-    router.on("misfit")(lambda event: heard.append((event.problem is None, event.raw)))
+    router.on(event_type)(lambda event, _: heard.append((event.problem is None, event.raw)))
+    router.on("misfit")(lambda event, _: heard.append((event.problem is None, event.raw)))
     damaged = build_events(event_type)
     for event in parse_events(json.dumps({"data": damaged}).encode()):
         assert await router.dispatch(event) == 1

@@ -1,4 +1,5 @@
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -42,6 +43,47 @@ def test_a_deprecated_name_is_refused_with_the_current_one() -> None:
         EventRouter().on("PostCreate")
 
 
+class Consumer:
+    async def __call__(self, event: Event, context: str) -> None:
+        """Do nothing."""
+
+    def handle(self, event: Event, *, context: str) -> None:
+        """Do nothing."""
+
+
+def handle_for(shop: str, event: Event, context: str) -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [Consumer(), Consumer().__call__, partial(handle_for, "books"), dict, print, lambda *_: None, lambda _, __=None: _],
+)
+def test_whatever_takes_an_event_and_its_context_is_a_handler(handler: Any) -> None:
+    router = EventRouter()
+    assert router.on("post.create")(handler) is handler
+    assert router.handlers("post.create") == (handler,)
+
+
+@pytest.mark.parametrize(
+    ("handler", "rule"),
+    [
+        ("x", "must be a function"),
+        (None, "must be a function"),
+        (Consumer().handle, "must take two arguments"),
+        (handle_for, "must take two arguments"),
+        (partial(handle_for, "books", context=""), "must take two arguments"),
+        (lambda _: None, "must take two arguments"),
+        (lambda: None, "must take two arguments"),
+    ],
+)
+def test_what_cannot_be_called_with_an_event_and_its_context_is_refused(handler: Any, rule: str) -> None:
+    router = EventRouter()
+    with pytest.raises(InvalidArgument, match=f"^handler {rule}"):
+        router.on("post.create")(handler)
+    assert router.handlers("post.create") == ()
+
+
 async def test_handlers_run_one_after_another_in_the_order_of_registration() -> None:
     router, calls = EventRouter(), list[Any]()
 
@@ -64,10 +106,10 @@ async def test_the_first_handler_that_raises_ends_the_dispatch() -> None:
     router, calls = EventRouter(), list[str]()
 
     @router.on("*")
-    def fails(_: Event) -> None:
+    def fails(_: Event, __: object) -> None:
         raise LookupError
 
-    router.on("*")(lambda each: calls.append(each.key))
+    router.on("*")(lambda each, _: calls.append(each.key))
     with pytest.raises(LookupError):
         await router.dispatch(build_event("post.create"))
 
@@ -85,7 +127,7 @@ async def test_the_first_handler_that_raises_ends_the_dispatch() -> None:
 async def test_an_event_that_does_not_fit_goes_to_its_own_handlers(patterns: list[str], called: list[str]) -> None:
     router, seen = EventRouter(), list[str]()
     for pattern in patterns:
-        router.on(pattern)(lambda _, pattern=pattern: seen.append(pattern))
+        router.on(pattern)(lambda _, __, pattern=pattern: seen.append(pattern))
     misfit = UnknownEvent(key="k", event_type="post.create", raw={}, problem="EventPost.id is missing")
 
     assert await router.dispatch(misfit) == len(called)

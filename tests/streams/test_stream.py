@@ -12,7 +12,7 @@ from svc_async.events.models import Event, PostDeleted
 from svc_async.events.router import EventRouter
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.states import Checkpoint, MalformedLine, StreamState
-from svc_async.streams.stream import RECENT_KEYS
+from svc_async.streams.stream import RECENT_KEYS, EventStream
 from tests.support.stream_server import (
     HEAD,
     HEARTBEAT,
@@ -153,6 +153,28 @@ async def test_a_router_receives_the_events_and_the_stream(server: StreamServer,
         await stream.run(router)
 
     assert given == [("-1", stream), ("-2", stream)]
+
+
+async def test_a_handler_that_fails_ends_the_call_and_not_the_stream(server: StreamServer, follow: Follow) -> None:
+    router = EventRouter()
+    seen: list[str] = []
+    server.scripts = [send_and_hold(event_line(1), event_line(2), event_line(3))]
+
+    @router.on("*")
+    async def handle(event: Event, context: EventStream) -> None:
+        seen.append(event.key)
+        if event.key == "-3":
+            await context.aclose()
+        else:
+            raise LookupError
+
+    async with follow() as stream:
+        for _ in range(2):
+            with pytest.raises(LookupError):
+                await stream.run(router)
+        await stream.run(router)
+
+    assert seen == ["-1", "-2", "-3"]
 
 
 async def test_leaving_closes_the_connection(server: StreamServer, follow: Follow) -> None:
