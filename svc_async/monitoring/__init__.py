@@ -229,6 +229,7 @@ class HandlingEndedEvent:
         seconds: how long they took.
         handlers: how many were called; 0 if none is registered for the type.
         error_type: the type of the exception that one of them raised, if one did.
+        handler: the module and the qualified name of the one that raised it.
     """
 
     event_type: str
@@ -236,6 +237,7 @@ class HandlingEndedEvent:
     seconds: float
     handlers: int
     error_type: str | None
+    handler: str | None = None
 
 
 class Subscribers:

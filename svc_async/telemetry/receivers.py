@@ -84,4 +84,6 @@ class ReceiverTelemetry:
         if event.error_type is not None:
             span.set_attribute("error.type", event.error_type)
             span.set_status(StatusCode.ERROR)
+        if event.handler is not None:
+            span.set_attribute("code.function.name", event.handler)
         span.end()

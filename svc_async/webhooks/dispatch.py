@@ -4,12 +4,13 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from traceback import walk_tb
 from typing import Any
 
 import attrs
 
 from svc_async.events.models import Event
-from svc_async.events.router import EventRouter
+from svc_async.events.router import EventRouter, Handler, call_handler, name_handler
 from svc_async.printable import clean
 from svc_async.webhooks.delivery import AcceptedEvent, NotHandled
 from svc_async.webhooks.stats import Counters
@@ -25,7 +26,8 @@ DeadLetter = Callable[[Event, BaseException], object]
 """Receives an event that was accepted and could not be handled. A function or a coroutine function."""
 
 _log = logging.getLogger("svc_async.webhooks")
-_SHOWN = 100  # characters of a type of event
+_SHOWN = 100  # characters of a type of event, of its key, and of the name of a handler
+_LONGEST_PATH = 1_000
 
 
 @attrs.frozen(kw_only=True)
@@ -44,21 +46,22 @@ class Dispatcher:
         if not await self._confirm(accepted):
             return
         end = self.counters.start_handling(accepted.event, accepted.received_in)
+        handlers, handler = self.router.find_handlers(accepted.event), None
         try:
-            handlers = await self.router.dispatch(accepted.event, accepted.context)
+            for handler in handlers:
+                await call_handler(handler, accepted.event, accepted.context)
         except asyncio.CancelledError as error:
+            end(0, error, _name(handler))
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                end(0, error)
                 raise
-            end(0, error)
-            await self._fail(accepted, error)  # something within the handler was cancelled
+            await self._fail(accepted, error, handler)  # something within the handler was cancelled
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
-            end(0, error)
-            await self._fail(accepted, error)
+            end(0, error, _name(handler))
+            await self._fail(accepted, error, handler)
         else:
-            end(handlers, None)
-            await self._succeed(accepted, handlers)
+            end(len(handlers), None, None)
+            await self._succeed(accepted, len(handlers))
 
     async def abandon(self, accepted: AcceptedEvent) -> None:
         """Abandon an event that this receiver does not handle any more; an inbox keeps it for the next start."""
@@ -70,25 +73,30 @@ class Dispatcher:
 
     async def release(self, key: str, event: Event) -> None:
         """Release the claim of an event, so that a repeated delivery is accepted."""
-        await self._attempt(self.dedupe.release(key), event)
+        await self._attempt(self.dedupe.release(key), event, "dedupe.release")
 
     async def remove(self, key: str) -> None:
         """Remove an event from the inbox."""
         if self.inbox is not None:
-            await self._attempt(self.inbox.remove(key), None)
+            await self._attempt(self.inbox.remove(key), None, "inbox.remove")
 
-    async def report(self, event: Event | None, error: BaseException) -> None:
-        """Log a failure and call `on_error`."""
-        # The message of an error may repeat what users wrote.
+    async def report(self, event: Event | None, error: BaseException, source: str | None = None) -> None:
+        """Log a failure and call `on_error`.
+
+        Args:
+            event: the event; None if a whole delivery is concerned.
+            error: why it failed.
+            source: the function that failed, if it is known.
+        """
         advice = "; on_error receives the exception" if self.on_error is None else ""
-        subject = clean(event.event_type[:_SHOWN]) if event else "a delivery"
-        _log.error("%s: %s%s", subject, type(error).__name__, advice)
+        subject = _name_event(event) if event else "a delivery"
+        _log.error("%s: %s%s%s", subject, f"{source}: " if source else "", _describe(error), advice)
         if self.on_error is None:
             return
         try:
             await _call(self.on_error, event, error)
         except Exception as problem:  # noqa: BLE001 - the log is the last resort
-            _log.error("on_error itself failed: %s", type(problem).__name__)
+            _log.error("%s: on_error itself failed: %s", subject, _describe(problem))
 
     async def _confirm(self, accepted: AcceptedEvent) -> bool:
         """Return whether the event is still this receiver's to handle."""
@@ -96,7 +104,7 @@ class Dispatcher:
             if await self.dedupe.confirm(accepted.key):
                 return True
         except Exception as error:  # noqa: BLE001 - a store may raise anything
-            await self.report(accepted.event, error)
+            await self.report(accepted.event, error, "dedupe.confirm")
             await self.abandon(accepted)  # another receiver may be handling it
         accepted.finish(handled=False)
         return False
@@ -104,13 +112,13 @@ class Dispatcher:
     async def _succeed(self, accepted: AcceptedEvent, handlers: int) -> None:
         self.counters.handled += 1
         self.counters.unhandled += not handlers
-        if await self._attempt(self.dedupe.commit(accepted.key), accepted.event):
+        if await self._attempt(self.dedupe.commit(accepted.key), accepted.event, "dedupe.commit"):
             await self.remove(accepted.key)
         accepted.finish(handled=True)
 
-    async def _fail(self, accepted: AcceptedEvent, error: BaseException) -> None:
+    async def _fail(self, accepted: AcceptedEvent, error: BaseException, handler: Handler | None) -> None:
         self.counters.failed += 1
-        await self.report(accepted.event, error)
+        await self.report(accepted.event, error, f"handler {_name(handler)}")
         if await self._dead_letter(accepted, error):
             await self.remove(accepted.key)
         await self.release(accepted.key, accepted.event)
@@ -119,14 +127,14 @@ class Dispatcher:
     async def _dead_letter(self, accepted: AcceptedEvent, error: BaseException) -> bool:
         if self.dead_letter is None:
             return False
-        return await self._attempt(_call(self.dead_letter, accepted.event, error), accepted.event)
+        return await self._attempt(_call(self.dead_letter, accepted.event, error), accepted.event, "dead_letter")
 
-    async def _attempt(self, step: Awaitable[object], event: Event | None) -> bool:
+    async def _attempt(self, step: Awaitable[object], event: Event | None, source: str) -> bool:
         """Take a step and report its failure; return whether it succeeded."""
         try:
             await step
         except Exception as error:  # noqa: BLE001 - a store or a callback may raise anything
-            await self.report(event, error)
+            await self.report(event, error, source)
             return False
         return True
 
@@ -135,3 +143,27 @@ async def _call(function: Callable[..., object], *arguments: Any) -> None:
     result = function(*arguments)
     if inspect.isawaitable(result):
         await result
+
+
+def _name(handler: Handler | None) -> str | None:
+    return None if handler is None else clean(name_handler(handler)[:_SHOWN])
+
+
+def _name_event(event: Event) -> str:
+    return f"{clean(event.event_type[:_SHOWN])} {clean(event.key[:_SHOWN])}"
+
+
+def _describe(error: BaseException) -> str:
+    """Return the type of an error and where it was raised; its message may repeat what users wrote."""
+    place = _find_place(error)
+    return f"{type(error).__name__} at {place}" if place else type(error).__name__
+
+
+def _find_place(error: BaseException) -> str | None:
+    """Return the file and the line of the innermost frame of an error; of a group, those of its first error."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    place = None
+    for frame, line in walk_tb(error.__traceback__):
+        place = f"{clean(frame.f_code.co_filename[:_LONGEST_PATH])}:{line}"
+    return place

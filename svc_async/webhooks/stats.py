@@ -16,6 +16,9 @@ from svc_async.webhooks.verification import RejectReason
 
 __all__ = ["Counters", "Health", "Stats"]
 
+EndHandling = Callable[[int, BaseException | None, str | None], None]
+"""Reports that handlers have returned: how many, or which error ended them, and the name of the one that raised it."""
+
 _SAMPLES = 1024
 _SHOWN = 100  # characters of a type of event
 _VALID_FOR = timedelta(hours=28)  # after its last validation a webhook becomes invalid (contract WH-28)
@@ -138,7 +141,7 @@ class Counters:
                 DeliveryEvent(reason=reason, started=started, seconds=seconds, events=events, bytes_received=size)
             )
 
-    def start_handling(self, event: Event, received_in: Context | None) -> Callable[[int, BaseException | None], None]:
+    def start_handling(self, event: Event, received_in: Context | None) -> EndHandling:
         """Report that the handlers of an event are called; return what reports that they have returned."""
         if not self.subscribers.functions:
             return _ignore
@@ -146,13 +149,14 @@ class Counters:
         began, started = self.clock.monotonic(), self.clock.now()
         self.subscribers.notify(HandlingStartedEvent(event_type=event_type, context=received_in))
 
-        def end(handlers: int, error: BaseException | None) -> None:
+        def end(handlers: int, error: BaseException | None, handler: str | None) -> None:
             ended = HandlingEndedEvent(
                 event_type=event_type,
                 started=started,
                 seconds=self.clock.monotonic() - began,
                 handlers=handlers,
                 error_type=None if error is None else type(error).__name__,
+                handler=handler,
             )
             self.subscribers.notify(ended)
 
@@ -184,7 +188,7 @@ class Counters:
         return Health(running=running, last_crc_ok=self.last_crc_ok, last_event=self.last_event, probably_valid=valid)
 
 
-def _ignore(_: int, __: BaseException | None) -> None:
+def _ignore(_: int, __: BaseException | None, ___: str | None) -> None:
     """Report nothing."""
 
 

@@ -71,6 +71,7 @@ async def test_deliveries_are_counted_by_result(telemetry: Telemetry) -> None:
     assert handled == {"post.create", "post.delete"}
     _, failed = telemetry.spans
     assert (failed.attributes or {})["error.type"] == "ValueError"
+    assert (failed.attributes or {})["code.function.name"] == f"{__name__}.{fail.__qualname__}"
     assert failed.status.status_code is StatusCode.ERROR
     assert after == [False], "the span is over"
     assert "ann" not in repr(telemetry)

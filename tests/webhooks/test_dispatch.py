@@ -1,14 +1,17 @@
 """In which order events are handled, and what happens when that fails."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from svc_async.events.models import Event, PostCreated
+from svc_async.monitoring import HandlingEndedEvent
 from svc_async.sandbox import VirtualClock
 from svc_async.webhooks import Ack, DeliveryContext, MemoryDedupe, WebhookReceiver
 from svc_async.webhooks.testing import build_delivery
@@ -128,7 +131,7 @@ async def test_callbacks_that_fail_stop_nothing(caplog: pytest.LogCaptureFixture
                 assert (await receiver.handle(*delivery(str(number)))).status == 200
     assert receiver.stats.failed == 3
     assert "secret" not in caplog.text
-    assert "post.create: RuntimeError" in caplog.text
+    assert "fails: RuntimeError at " in caplog.text
 
 
 async def test_a_cancellation_within_a_handler_is_a_failure_and_no_end_of_a_worker() -> None:
@@ -214,7 +217,7 @@ async def test_a_type_of_event_cannot_write_to_a_terminal_through_the_log(caplog
     async with receiver:
         await receiver.handle(*build_delivery({"data": {"event_type": "\x1b[31mx\n\u202e" + "y" * 1_000}}, KEY))
         await run_ready_tasks()
-    assert rf"\x1b[31mx\n\u202e{'y' * 92}: LookupError; on_error receives the exception" in caplog.messages
+    assert any(message.startswith(rf"\x1b[31mx\n\u202e{'y' * 92} ") for message in caplog.messages)
     assert all(message.isascii() and message.isprintable() for message in caplog.messages)
 
 
@@ -222,22 +225,88 @@ def _fail(_: object, __: object) -> None:
     raise LookupError
 
 
-async def test_the_log_names_what_failed_and_no_message(caplog: pytest.LogCaptureFixture) -> None:
-    def fails(*_: object) -> None:
-        raise LookupError("secret")
+def find_line(function: Callable[..., object], text: str) -> str:
+    """Return the place of a line of a function, as a log has it."""
+    lines, first = inspect.getsourcelines(function)
+    (offset,) = (number for number, line in enumerate(lines) if text in line)
+    return f"{inspect.getsourcefile(function)}:{first + offset}"
 
+
+def raise_secret(*_: object) -> None:
+    raise LookupError("secret")
+
+
+class Shop:
+    """Handlers that are no functions of a module."""
+
+    async def __call__(self, event: Event, _: DeliveryContext) -> None:
+        raise_secret(event)
+
+    async def sell(self, event: Event, _: DeliveryContext) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self(event, _))
+
+
+async def test_the_log_names_what_failed_and_where_and_no_message(caplog: pytest.LogCaptureFixture) -> None:
+    place = find_line(raise_secret, "raise LookupError")
     with caplog.at_level(logging.ERROR):
-        async with WebhookReceiver(keys=[KEY], dedupe=BrokenStore("claim 2"), on_error=fails) as receiver:
-            receiver.on("*")(fails)
-            assert (await receiver.handle(*delivery("1"))).status == 200
+        async with WebhookReceiver(keys=[KEY], dedupe=BrokenStore("claim 2"), on_error=raise_secret) as receiver:
+            receiver.on("*")(raise_secret)
+            assert (await receiver.handle(*delivery("1\n"))).status == 200
             await run_ready_tasks()
             assert (await receiver.handle(*delivery("2"))).status == 503
+    store = find_line(BrokenStore._fail, "raise OSError")
     assert [(record.name, record.getMessage()) for record in caplog.records] == [
-        ("svc_async.webhooks", "post.create: LookupError"),
-        ("svc_async.webhooks", "on_error itself failed: LookupError"),
-        ("svc_async.webhooks", "a delivery: OSError"),
-        ("svc_async.webhooks", "on_error itself failed: LookupError"),
+        ("svc_async.webhooks", rf"post.create 1\n: handler {__name__}.raise_secret: LookupError at {place}"),
+        ("svc_async.webhooks", rf"post.create 1\n: on_error itself failed: LookupError at {place}"),
+        ("svc_async.webhooks", f"a delivery: OSError at {store}"),
+        ("svc_async.webhooks", f"a delivery: on_error itself failed: LookupError at {place}"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("handler", "name", "kind"),
+    [
+        (Shop(), "Shop", "LookupError"),
+        (Shop().sell, "Shop.sell", "ExceptionGroup"),
+        (partial(partial(raise_secret), 1), "raise_secret", "LookupError"),
+    ],
+)
+async def test_the_log_names_handlers_that_are_no_functions(
+    caplog: pytest.LogCaptureFixture, handler: Any, name: str, kind: str
+) -> None:
+    ended: list[HandlingEndedEvent] = []
+    receiver = WebhookReceiver(keys=[KEY])
+    receiver.subscribe(lambda event: ended.append(event) if isinstance(event, HandlingEndedEvent) else None)
+    receiver.on("*")(print)
+    receiver.on("*")(handler)
+    async with receiver:
+        assert (await receiver.handle(*delivery())).status == 200
+    place = find_line(raise_secret, "raise LookupError")
+    assert caplog.messages == [
+        f"post.create 1: handler {__name__}.{name}: {kind} at {place}; on_error receives the exception"
+    ]
+    assert [each.handler for each in ended] == [f"{__name__}.{name}"]
+
+
+@pytest.mark.parametrize("source", ["dead_letter", "dedupe.commit", "inbox.remove"])
+async def test_the_log_names_what_failed_besides_handlers(caplog: pytest.LogCaptureFixture, source: str) -> None:
+    class BrokenInbox(MemoryInbox):
+        async def remove(self, key: str) -> None:
+            raise_secret(key)
+
+    place, _, name = source.rpartition(".")
+    receiver = WebhookReceiver(
+        keys=[KEY],
+        ack=Ack.durable(BrokenInbox()) if place == "inbox" else None,
+        dedupe=BrokenStore(name if place == "dedupe" else ""),
+        dead_letter=None if place else raise_secret,
+    )
+    if name == "dead_letter":
+        receiver.on("*")(raise_secret)
+    async with receiver:
+        assert (await receiver.handle(*delivery())).status == 200
+    assert f": {source}: " in caplog.messages[-1]
 
 
 async def test_an_event_without_a_handler_is_handled_and_counted() -> None:
