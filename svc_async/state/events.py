@@ -19,6 +19,7 @@ from svc_async.errors import InvalidArgument, WrongState
 from svc_async.state.database import Database
 from svc_async.state.errors import StateUnavailable, UnusableState
 from svc_async.state.event_lease import EventLease
+from svc_async.webhooks.checks.values import check_duration
 from svc_async.webhooks.keyed_lock import KeyedLock
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
 from svc_async.webhooks.stores.inbox import StoredEvent
@@ -73,10 +74,10 @@ class SharedEvents:
         read_time: Callable[[], datetime | None] | None = None,
     ) -> None:
         check_ttl(ttl)
+        check_duration("lease", lease)
         if not timedelta(seconds=1) <= lease <= timedelta(days=1):
             raise InvalidArgument("lease", "must be from one second to one day")
-        if not 0 < len(receiver) <= _LONGEST_NAME or not receiver.isprintable():
-            raise InvalidArgument("receiver", f"must have a name of at most {_LONGEST_NAME} printable characters")
+        _check_name(receiver)
         self._state = state
         self._receiver = receiver
         self._ttl = ttl
@@ -305,6 +306,11 @@ class SharedEvents:
     def _database(self) -> Database:
         self._require_open()
         return self._state.database
+
+
+def _check_name(receiver: object) -> None:
+    if not isinstance(receiver, str) or not 0 < len(receiver) <= _LONGEST_NAME or not receiver.isprintable():
+        raise InvalidArgument("receiver", f"must have a name of at most {_LONGEST_NAME} printable characters")
 
 
 def _read_no_time() -> None:

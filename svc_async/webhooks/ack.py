@@ -5,6 +5,7 @@ from typing import Literal
 import attrs
 
 from svc_async.errors import InvalidArgument
+from svc_async.webhooks.checks.values import check_count, check_methods, check_seconds
 from svc_async.webhooks.stores.inbox import Inbox
 
 __all__ = ["Ack", "check_stores"]
@@ -35,14 +36,13 @@ class Ack:
     on_deadline: Literal["refuse", "ack_and_continue"] = "refuse"
 
     def __attrs_post_init__(self) -> None:
-        if self.maxsize < 1:
-            raise InvalidArgument("maxsize", "must be at least 1")
-        if self.max_bytes < 1:
-            raise InvalidArgument("max_bytes", "must be at least 1")
-        if self.on_deadline not in {"refuse", "ack_and_continue"}:
+        check_count("maxsize", self.maxsize)
+        check_count("max_bytes", self.max_bytes)
+        check_seconds("deadline", self.deadline, is_zero_allowed=False)
+        if self.on_deadline not in ("refuse", "ack_and_continue"):
             raise InvalidArgument("on_deadline", "must be refuse or ack_and_continue")
-        if not self.deadline > 0:
-            raise InvalidArgument("deadline", "must be greater than 0 seconds")
+        if self.inbox is not None:
+            _check_inbox(self.inbox)
 
     @classmethod
     def enqueue(cls, *, maxsize: int = _MAXSIZE, max_bytes: int = _MAX_BYTES, deadline: float = _DEADLINE) -> "Ack":
@@ -54,6 +54,7 @@ class Ack:
         cls, inbox: Inbox, *, maxsize: int = _MAXSIZE, max_bytes: int = _MAX_BYTES, deadline: float = _DEADLINE
     ) -> "Ack":
         """Answer once the event is stored; a receiver that starts with the same inbox handles what it still holds."""
+        _check_inbox(inbox)
         return cls(inbox=inbox, maxsize=maxsize, max_bytes=max_bytes, deadline=deadline)
 
     @classmethod
@@ -69,7 +70,7 @@ class Ack:
         return cls(waits=True, maxsize=maxsize, max_bytes=max_bytes, deadline=deadline, on_deadline=on_deadline)
 
 
-def check_stores(ack: object, dedupe: object) -> None:
+def check_stores(ack: object, dedupe: object, state: object) -> None:
     """Check what a receiver was given, before a delivery needs it.
 
     Raises:
@@ -77,5 +78,14 @@ def check_stores(ack: object, dedupe: object) -> None:
     """
     if ack is not None and not isinstance(ack, Ack):
         raise InvalidArgument("ack", "must be Ack.enqueue(), Ack.durable(inbox) or Ack.inline()")
-    if dedupe is not None and not hasattr(dedupe, "claim"):
-        raise InvalidArgument("dedupe", "must be a store, such as MemoryDedupe() or SqliteDedupe(path)")
+    if dedupe is not None:
+        rule = "must be a store, such as MemoryDedupe() or SqliteDedupe(path)"
+        check_methods("dedupe", dedupe, methods=("claim", "confirm", "commit", "release"), rule=rule)
+    if state is not None:
+        check_methods("state", state, methods=("events",), rule="must be a shared state, such as SharedState.open(url)")
+
+
+def _check_inbox(inbox: object) -> None:
+    check_methods(
+        "inbox", inbox, methods=("store", "remove", "load"), rule="must be an inbox, such as SqliteInbox(path)"
+    )

@@ -24,6 +24,8 @@ from svc_async.monitoring import Subscribers
 from svc_async.webhooks.acceptance import Acceptor
 from svc_async.webhooks.ack import Ack, check_stores
 from svc_async.webhooks.bodies import Bodies, Body
+from svc_async.webhooks.checks.settings import check_settings
+from svc_async.webhooks.checks.values import check_count
 from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
 from svc_async.webhooks.event_keys import name_keys
@@ -125,12 +127,14 @@ class WebhookReceiver:
         clock: Clock | None = None,
     ) -> None:
         keys = check_keys(keys)
-        check_stores(ack, dedupe)
+        check_stores(ack, dedupe, state)
         if crc_signature not in get_args(CrcSignature):
             raise InvalidArgument("crc_signature", f"must be one of {', '.join(get_args(CrcSignature))}")
-        _check_at_least(1, workers=workers, max_body=max_body, max_bodies=max_bodies, retry_after=retry_after)
-        _check_at_least(max_body, max_bytes=max_bytes)
-        _check_at_least(0, read_deadline=read_deadline, drain_deadline=drain_deadline)
+        check_settings(router=router, parser=parser, crc_key=crc_key, clock=clock, order_by=order_by)
+        check_settings(on_error=on_error, dead_letter=dead_letter, on_event=on_event)
+        check_settings(workers=workers, max_body=max_body, max_bodies=max_bodies, retry_after=retry_after)
+        check_settings(read_deadline=read_deadline, drain_deadline=drain_deadline)
+        check_count("max_bytes", max_bytes, least=max_body)
         self._verifier = Verifier(keys=keys, crc_key=crc_key or keys[0], crc_signature=crc_signature, max_body=max_body)
         self._bodies = Bodies(largest=max_body, max_count=max_bodies, max_bytes=max_bytes)
         self._keys = name_keys(keys)
@@ -309,6 +313,9 @@ class WebhookReceiver:
         Returns:
             Status, headers and body of the answer: 200 for a CRC check that was answered and for a delivery that was
             accepted (contracts WH-36, WH-41), within the deadline of `ack` (contract WH-42).
+
+        Raises:
+            InvalidArgument: the body is not bytes, or the header fields are no fields.
         """
         self._counters.received += 1
         began = self._clock.monotonic()
@@ -391,9 +398,3 @@ class WebhookReceiver:
     def _reject(self, reason: RejectReason, began: float, size: int = 0) -> HttpAnswer:
         self._counters.reject(reason, self._clock.monotonic() - began, size=size)
         return reject(reason, retry_after=self._retry_after)
-
-
-def _check_at_least(least: int, **settings: float) -> None:
-    for name, value in settings.items():
-        if not value >= least:
-            raise InvalidArgument(name, f"must be at least {least}")

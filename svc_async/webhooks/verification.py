@@ -12,6 +12,7 @@ import attrs
 from svc_async.errors import InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
+from svc_async.webhooks.checks.values import check_count
 from svc_async.wire.hmac_sha256 import SigningKey, crc_answer, crc_token, is_signature, verify
 
 __all__ = [
@@ -176,7 +177,12 @@ class Verifier:
 
         Raises:
             Rejected: no key signed exactly these bytes, or they are no delivery.
+            InvalidArgument: the body is not bytes.
         """
+        if not isinstance(body, bytes):
+            raise InvalidArgument(
+                "body", "must be the bytes that were received: text and parsed JSON have no signature"
+            )
         self.check_encoding(fields)
         self.check_size(len(body))
         key = self.verify(body, fields)
@@ -244,11 +250,10 @@ def unwrap(body: bytes, headers: Headers, *, keys: Iterable[SigningKey], max_bod
 
     Raises:
         Rejected: no key signed exactly these bytes, or they are no delivery; `status` is the status to answer with.
-        InvalidArgument: there is no key, or the body is not bytes.
+        InvalidArgument: there is no key, the body is not bytes, or the header fields are no fields.
     """
     keys = check_keys(keys)
-    if not isinstance(body, bytes):
-        raise InvalidArgument("body", "must be the bytes that were received: text and parsed JSON have no signature")
+    check_count("max_body", max_body)
     verifier = Verifier(keys=keys, crc_key=keys[0], crc_signature="ignore", max_body=max_body)
     _, events = verifier.read(body, parse_fields(headers), _PARSER)
     return events
@@ -270,13 +275,24 @@ def check_keys(keys: object) -> tuple[SigningKey, ...]:
 
 
 def parse_fields(headers: Headers) -> Fields:
-    """Parse header fields, in one pass: a framework may provide an iterator."""
-    pairs = cast(Mapping[str, str], headers).items() if isinstance(headers, Mapping) else headers
-    return [(_decode(name).lower(), _decode(value)) for name, value in pairs]
+    """Parse header fields, in one pass: a framework may provide an iterator.
+
+    Raises:
+        InvalidArgument: they are neither a mapping nor pairs.
+    """
+    try:
+        pairs = cast(Mapping[str, str], headers).items() if isinstance(headers, Mapping) else headers
+        return [(_decode(name).lower(), _decode(value)) for name, value in pairs]
+    except (TypeError, ValueError):
+        raise InvalidArgument("headers", "must be a mapping, or pairs of a name and a value") from None
 
 
 def _decode(value: str | bytes) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if not isinstance(value, str):
+        raise TypeError("a name or a value of a header is text")
+    return value
 
 
 def _parse_length(value: str) -> int:

@@ -2,16 +2,31 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import attrs
 import pytest
 
 from svc_async.errors import InvalidArgument, WrongState
+from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter
 from svc_async.sandbox import VirtualClock
-from svc_async.webhooks import Ack, DeliveryContext, NotHandled, SigningKey, WebhookReceiver
+from svc_async.state import SharedState
+from svc_async.state.events import SharedEvents
+from svc_async.webhooks import (
+    Ack,
+    DeliveryContext,
+    MemoryDedupe,
+    NotHandled,
+    SigningKey,
+    SqliteDedupe,
+    SqliteInbox,
+    WebhookReceiver,
+    unwrap,
+)
 from svc_async.webhooks.testing import build_crc
 from tests.support.deliveries import KEY, OLD, STRANGER, delivery
 from tests.support.event_stores import SlowStore
@@ -47,20 +62,98 @@ def test_a_receiver_refuses_what_is_no_store(name: str, value: Any) -> None:
         ("read_deadline", -1),
         ("drain_deadline", float("nan")),
         ("crc_signature", "never"),
+        ("workers", "8"),
+        ("workers", True),
+        ("max_body", "1M"),
+        ("max_body", 1.5),
+        ("max_bodies", None),
+        ("max_bytes", "64M"),
+        ("max_bytes", 2**19),
+        ("retry_after", 0.5),
+        ("read_deadline", "5"),
+        ("read_deadline", None),
+        ("drain_deadline", timedelta(seconds=30)),
+        ("state", "postgresql://svc@db.example.test/svc"),
+        ("dedupe", MemoryDedupe),
+        ("router", print),
+        ("parser", EventParser),
+        ("crc_key", "secret"),
+        ("clock", 1.0),
+        ("order_by", None),
+        ("order_by", "user_id"),
+        ("on_error", "log"),
+        ("dead_letter", []),
+        ("on_event", {}),
     ],
 )
 def test_a_setting_out_of_bounds_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(InvalidArgument, match=f"{name} must be"):
+    with pytest.raises(InvalidArgument, match=f"^{name} must be") as caught:
         WebhookReceiver(keys=[KEY], **{name: value})
+    assert not isinstance(value, str) or value not in str(caught.value).split()
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("maxsize", 0), ("max_bytes", 0), ("deadline", 0), ("deadline", float("nan")), ("on_deadline", "hope")],
+    [
+        ("maxsize", 0),
+        ("maxsize", "10"),
+        ("max_bytes", 1.5),
+        ("deadline", "8"),
+        ("inbox", "inbox.db"),
+        ("inbox", object),
+        ("max_bytes", 0),
+        ("deadline", 0),
+        ("deadline", float("nan")),
+        ("on_deadline", "hope"),
+    ],
 )
 def test_an_acknowledgement_out_of_bounds_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(InvalidArgument, match=f"{name} must be"):
+    with pytest.raises(InvalidArgument, match=f"^{name} must be"):
         Ack(**{name: value})
+
+
+@pytest.mark.parametrize("inbox", ["inbox.db", None, SqliteInbox, MemoryDedupe()])
+def test_a_durable_acknowledgement_needs_an_inbox(inbox: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^inbox must be an inbox, such as SqliteInbox\(path\)$"):
+        Ack.durable(inbox)
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (MemoryDedupe, {"ttl": 3_600}),
+        (MemoryDedupe, {"maxsize": "10"}),
+        (partial(SqliteDedupe, "events.db"), {"ttl": 25 * 3_600.0}),
+        (SharedState.open("postgresql://svc@db.example.test/svc").events, {"receiver": 3}),
+        (partial(SharedEvents, SharedState.open("postgresql://svc@db.example.test/svc")), {"lease": 60.0}),
+    ],
+)
+def test_a_setting_of_a_store_out_of_bounds_is_refused(make: Callable[..., object], settings: dict[str, Any]) -> None:
+    (name,) = settings
+    with pytest.raises(InvalidArgument, match=rf"^{name} must (be|have) "):
+        make(**settings)
+
+
+@pytest.mark.parametrize("body", ["{}", {}, None, bytearray(b"{}")])
+async def test_a_body_that_is_not_bytes_is_an_error_of_the_caller(body: Any) -> None:
+    async with WebhookReceiver(keys=[KEY]) as receiver:
+        with pytest.raises(InvalidArgument, match="^body must be the bytes that were received"):
+            await receiver.handle("POST", "", delivery().headers, body)
+        with pytest.raises(InvalidArgument, match="^body must be the bytes that were received"):
+            receiver.unwrap(body, delivery().headers)
+        assert receiver.stats.handled == 0
+
+
+@pytest.mark.parametrize("headers", [None, "x-a: b", [("x-a",)], {"x-a": 1}])
+async def test_header_fields_that_are_none_are_an_error_of_the_caller(headers: Any) -> None:
+    settings: dict[str, Any] = {"max_body": "1M"}
+    async with WebhookReceiver(keys=[KEY]) as receiver:
+        with pytest.raises(InvalidArgument, match="^headers must be a mapping, or pairs"):
+            await receiver.handle("POST", "", headers, b"{}")
+    with pytest.raises(InvalidArgument, match="^headers must be a mapping, or pairs"):
+        unwrap(b"{}", headers, keys=[KEY])
+    with pytest.raises(InvalidArgument, match="^max_body must be a whole number"):
+        unwrap(b"{}", {}, keys=[KEY], **settings)
 
 
 def test_bodies_never_show() -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
+from svc_async.webhooks.checks.values import check_count, check_duration
 
 __all__ = ["DEFAULT_TTL", "Claim", "DedupeStore", "MemoryDedupe", "check_ttl"]
 
@@ -64,8 +65,7 @@ class MemoryDedupe:
 
     def __init__(self, *, ttl: timedelta = DEFAULT_TTL, maxsize: int = 1_000_000, clock: Clock | None = None) -> None:
         check_ttl(ttl)
-        if maxsize < 1:
-            raise InvalidArgument("maxsize", "must be at least 1")
+        check_count("maxsize", maxsize)
         self._ttl = ttl.total_seconds()
         self._maxsize = maxsize
         self._clock = clock or SystemClock()
@@ -107,7 +107,8 @@ def check_ttl(ttl: timedelta) -> None:
     """Refuse to remember events for no time.
 
     Raises:
-        InvalidArgument: the time is not greater than 0.
+        InvalidArgument: it is no timedelta, or not greater than 0.
     """
+    check_duration("ttl", ttl)
     if ttl <= timedelta():
         raise InvalidArgument("ttl", "must be greater than 0")
