@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import attrs
 
+from svc_async.clock import Clock
 from svc_async.webhooks.verification import Rejected, RejectReason
 
 __all__ = ["Bodies", "Body"]
@@ -18,11 +19,15 @@ class Bodies:
         largest: the largest body, in bytes.
         max_count: how many there may be.
         max_bytes: how many bytes they may have in total.
+        read_deadline: seconds within which each must arrive.
+        clock: the source of time.
     """
 
     largest: int
     max_count: int
     max_bytes: int
+    read_deadline: float
+    clock: Clock
     _count: int = attrs.field(default=0, init=False)
     _bytes: int = attrs.field(default=0, init=False)
 
@@ -69,8 +74,15 @@ class Body:
         """Read the body, but no more of it than is allowed.
 
         Raises:
-            Rejected: it is too large, there is no room for it, or its connection broke.
+            Rejected: it is too large or too slow, there is no room for it, or its connection broke.
         """
+        try:
+            async with self._bodies.clock.timeout(self._bodies.read_deadline):
+                return await self._read(chunks)
+        except TimeoutError:
+            raise Rejected(RejectReason.TOO_SLOW) from None
+
+    async def _read(self, chunks: AsyncIterable[bytes]) -> bytes:
         content = bytearray()
         async for chunk in chunks:
             if self.size + len(chunk) > self._bodies.largest:

@@ -29,6 +29,7 @@ from svc_async.webhooks.checks.values import check_count
 from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
 from svc_async.webhooks.event_keys import name_keys
+from svc_async.webhooks.rejections.log import RejectionLog
 from svc_async.webhooks.run import Acceptance, Run
 from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
@@ -136,11 +137,14 @@ class WebhookReceiver:
         check_settings(read_deadline=read_deadline, drain_deadline=drain_deadline)
         check_count("max_bytes", max_bytes, least=max_body)
         self._verifier = Verifier(keys=keys, crc_key=crc_key or keys[0], crc_signature=crc_signature, max_body=max_body)
-        self._bodies = Bodies(largest=max_body, max_count=max_bodies, max_bytes=max_bytes)
         self._keys = name_keys(keys)
         shared = state.events() if state is not None else None
         self._ack = ack or (Ack.durable(shared) if shared is not None else Ack.enqueue())
         self._clock = clock or SystemClock()
+        self._bodies = Bodies(
+            largest=max_body, max_count=max_bodies, max_bytes=max_bytes, read_deadline=read_deadline, clock=self._clock
+        )
+        self._rejections = RejectionLog(self._clock)
         self._dedupe = dedupe or shared or MemoryDedupe(clock=self._clock)
         self._router = router or EventRouter()
         self._parser = parser or EventParser()
@@ -155,7 +159,6 @@ class WebhookReceiver:
         )
         self._order_by = order_by
         self._workers = workers
-        self._read_deadline = read_deadline
         self._retry_after = retry_after
         self._drain_deadline = drain_deadline
         self._run: Run | None = None
@@ -290,7 +293,7 @@ class WebhookReceiver:
         try:
             self._verifier.check_head(fields)
             with self._admit() as body:
-                content = await self._read(body, chunks)
+                content = await body.read(chunks)
                 return await self.handle(method, raw_query, fields, content)
         except Rejected as rejected:
             self._counters.received += 1
@@ -388,13 +391,7 @@ class WebhookReceiver:
         await asyncio.wait([each.done for each in accepted])
         return None if all(each.done.result() for each in accepted) else RejectReason.HANDLER_FAILED
 
-    async def _read(self, body: Body, chunks: AsyncIterable[bytes]) -> bytes:
-        try:
-            async with self._clock.timeout(self._read_deadline):
-                return await body.read(chunks)
-        except TimeoutError:
-            raise Rejected(RejectReason.TOO_SLOW) from None
-
     def _reject(self, reason: RejectReason, began: float, size: int = 0) -> HttpAnswer:
+        self._rejections.add(reason)
         self._counters.reject(reason, self._clock.monotonic() - began, size=size)
         return reject(reason, retry_after=self._retry_after)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from svc_async.webhooks import Ack, RejectReason, SigningKey, WebhookReceiver
+from svc_async.webhooks.rejections.advice import ADVICE
 from svc_async.webhooks.testing import build_crc, build_delivery
 from svc_async.webhooks.verification import parse_fields, reject
 from svc_async.wire.hmac_sha256 import sign
@@ -46,8 +47,9 @@ def test_a_rejection_has_a_status_and_says_when_to_come_again(reason: RejectReas
     assert answer.headers == expected
 
 
-def test_every_reason_has_a_status() -> None:
+def test_every_reason_has_a_status_and_advice() -> None:
     assert {reason.value for reason in RejectReason} == STATUSES.keys()
+    assert set(ADVICE) == set(RejectReason)
 
 
 def test_settings_have_these_defaults() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from svc_async.events.models import Event
 from svc_async.monitoring import DeliveryEvent, HandlingEndedEvent, HandlingStartedEvent
+from svc_async.sandbox import VirtualClock
 from svc_async.webhooks import Ack, DeliveryContext, SigningKey, WebhookReceiver
 from tests.support.deliveries import KEY, STRANGER, delivery
 
@@ -78,6 +79,33 @@ async def test_a_handler_that_is_cancelled_has_ended(*, inside: bool) -> None:
     await asyncio.wait([sending])
 
     assert [(each.handlers, each.error_type) for each in ended] == [(0, "CancelledError")]
+
+
+async def test_rejections_are_logged_once_and_then_at_most_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock = VirtualClock()
+    receiver = WebhookReceiver(keys=[KEY], clock=clock)
+
+    for _ in range(3):
+        assert await send(receiver) == 503
+    assert await send(receiver, STRANGER) == 401
+    assert [(record.name, record.levelname) for record in caplog.records] == [("svc_async.webhooks", "WARNING")] * 2
+    first, second = caplog.messages
+    assert first.startswith("rejected a request: not_running: the receiver was not started, or is closing; enter the ")
+    assert second.startswith("rejected a request: signature_wrong: ")
+
+    caplog.clear()
+    await clock.advance(seconds=59)
+    assert await send(receiver) == 503
+    assert caplog.messages == []
+    await clock.advance(seconds=1)
+    for _ in range(3):
+        assert await send(receiver) == 503
+    assert [message.split(": ")[:2] for message in caplog.messages] == [["rejected 4 more", "not_running"]]
+
+    caplog.clear()
+    await clock.advance(seconds=60)
+    assert await send(receiver) == 503
+    assert [message.split(": ")[:2] for message in caplog.messages] == [["rejected 3 more", "not_running"]]
 
 
 async def test_an_observer_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
