@@ -61,6 +61,7 @@ class RejectReason(StrEnum):
     TOO_MANY_BODIES = "too_many_bodies"
     TOO_SLOW = "body_too_slow"
     BROKEN = "body_broken"
+    ALREADY_READ = "body_already_read"
     SIGNATURE_REPEATED = "signature_repeated"
     SIGNATURE_MISSING = "signature_missing"
     SIGNATURE_MALFORMED = "signature_malformed"
@@ -85,6 +86,7 @@ _STATUS: Mapping[RejectReason, int] = {
     RejectReason.TOO_MANY_BODIES: 503,
     RejectReason.TOO_SLOW: 408,
     RejectReason.BROKEN: 400,
+    RejectReason.ALREADY_READ: 400,
     RejectReason.SIGNATURE_REPEATED: 400,
     RejectReason.SIGNATURE_MISSING: 401,
     RejectReason.SIGNATURE_MALFORMED: 401,
@@ -185,6 +187,8 @@ class Verifier:
             )
         self.check_encoding(fields)
         self.check_size(len(body))
+        if not body and any(name == "content-length" and value.strip(" 0") for name, value in fields):
+            raise Rejected(RejectReason.ALREADY_READ)
         key = self.verify(body, fields)
         try:
             return key, parser.parse(body)

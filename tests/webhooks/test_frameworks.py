@@ -10,11 +10,14 @@ import pytest
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.testclient import TestClient
 
 from svc_async.errors import InvalidArgument, WrongState
-from svc_async.webhooks import MemoryDedupe, WebhookReceiver
+from svc_async.webhooks import MemoryDedupe, Rejected, WebhookReceiver, unwrap
 from svc_async.webhooks.testing import build_crc
 from tests.support.deliveries import KEY, delivery
 from tests.support.receivers import create_sender
@@ -71,6 +74,25 @@ def test_a_server_behind_a_proxy_has_a_root_path(root_path: str) -> None:
 def test_a_path_begins_with_a_slash() -> None:
     with pytest.raises(InvalidArgument, match="path must begin with a slash"):
         WebhookReceiver(keys=[KEY]).asgi("hooks/svc")
+
+
+async def read_body(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    async for _ in request.stream():
+        pass
+    return await call_next(request)
+
+
+def test_a_body_that_something_else_has_read_is_no_wrong_signature() -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    app, request = build_app(receiver, ROUTES["route"]), delivery()
+    app.add_middleware(BaseHTTPMiddleware, dispatch=read_body)
+    with TestClient(app) as client:
+        answer = client.post("/hooks/svc", content=request.body, headers=dict(request.headers))
+    assert (answer.status_code, answer.text) == (400, "body_already_read")
+    with pytest.raises(Rejected, match="body already read"):
+        unwrap(b"", {**dict(request.headers), "Content-Length": "17"}, keys=[KEY])
+    with pytest.raises(Rejected, match="signature wrong"):
+        unwrap(b"", {**dict(request.headers), "Content-Length": "0"}, keys=[KEY])
 
 
 async def test_hypercorn_starts_and_drains_the_receiver() -> None:

@@ -20,6 +20,7 @@ STATUSES: Mapping[str, int] = {
     "too_many_bodies": 503,
     "body_too_slow": 408,
     "body_broken": 400,
+    "body_already_read": 400,
     "signature_repeated": 400,
     "signature_missing": 401,
     "signature_malformed": 401,

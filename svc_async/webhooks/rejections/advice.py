@@ -50,6 +50,11 @@ ADVICE: Mapping[RejectReason, Advice] = {
         "the connection ended within the body, or Content-Length is no number",
         "nothing: the service delivers again; if it persists, check the proxy before the receiver",
     ),
+    RejectReason.ALREADY_READ: Advice(
+        "Content-Length promises a body, and none is left",
+        "let nothing read the body before the receiver, such as a middleware that calls request.body() or "
+        "request.stream()",
+    ),
     RejectReason.SIGNATURE_REPEATED: Advice(
         "a signature header is there more than once", "check the proxy before the receiver: the service sends one"
     ),
