@@ -89,6 +89,27 @@ async def test_only_200_acknowledges_and_the_rest_is_sent_again(
     assert hook.verified == [True] * 3
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (503, b"not_running", "not_running"),
+        (401, b'{\n  "detail": "wrong\x1b[31m"\n}', '{ "detail": "wrong\ufffd[31m" }'),
+        (500, b"\xff" * 5_000, "\ufffd" * 200),
+        (302, b"", ""),
+        (202, b"later", ""),
+    ],
+)
+async def test_an_attempt_has_the_reason_of_a_refusal(
+    v2: V2Client, hook: RecordingReceiver, status: int, body: bytes, reason: str
+) -> None:
+    await v2.register(hook)
+    hook.ack = lambda: (status, {}, body)
+    (delivery,) = await v2.sandbox.deliver({"data": {}})
+    assert delivery.attempts[0].reason == reason
+    shown = await v2("GET", "/_sandbox/deliveries")
+    assert shown.json["deliveries"][0]["attempts"][0]["reason"] == reason
+
+
 def sign_hex(secret: str, body: bytes) -> str:
     return "sha256=" + hmac.digest(secret.encode(), body, hashlib.sha256).hex()
 

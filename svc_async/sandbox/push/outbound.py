@@ -42,7 +42,7 @@ class Attempt:
         status: None without an answer.
         latency: seconds on the sandbox's clock.
         rule: the rule that the verdict rests on.
-        reason: a description, if there is no answer.
+        reason: a description, if there is no answer; the beginning of the body, if the answer is a refusal.
     """
 
     time: datetime
@@ -68,6 +68,8 @@ class Attempt:
 
 _BY_CLASS: Mapping[int, Verdict] = MappingProxyType({3: Verdict.REDIRECT, 4: Verdict.CLIENT_ERROR})
 _SUCCESS = 2
+_SHOWN = 200  # characters of the body of a refusal
+_LONGEST_LETTER = 4  # bytes in UTF-8
 
 
 @attrs.frozen
@@ -100,6 +102,7 @@ class Outbound:
         if answer is not None:
             hundreds = answer.status // 100
             verdict = accept(answer) if hundreds == _SUCCESS else _BY_CLASS.get(hundreds, Verdict.SERVER_ERROR)
+            reason = "" if hundreds == _SUCCESS else _read_reason(answer.body)
         return Attempt(
             time=time,
             occasion=occasion,
@@ -132,3 +135,10 @@ class Outbound:
         except Exception:  # noqa: BLE001 a receiver that breaks is a server that answers 500
             _log.exception("a target in this process failed")
             return TargetAnswer(500), Verdict.SERVER_ERROR, ""
+
+
+def _read_reason(body: bytes) -> str:
+    """Return the beginning of a body on one line, without what a terminal obeys."""
+    text = body[: _SHOWN * _LONGEST_LETTER].decode("utf-8", "replace")
+    line = " ".join(text.split())
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in line)[:_SHOWN]
