@@ -74,8 +74,12 @@ async def test_a_subscription_is_created_listed_changed_and_deleted(v2: V2Client
     [
         ({"filter": {"user_id": ANNA}}, "event_type"),
         ({"event_type": "post.create"}, "filter"),
-        ({"event_type": "post.created", "filter": {"user_id": ANNA}}, "is no type of event"),
+        (
+            {"event_type": "post.created", "filter": {"user_id": ANNA}},
+            "is no type of event; similar ones are post.create, ",
+        ),
         ({"event_type": "post.edited", "filter": {"user_id": ANNA}}, "is no type of event"),
+        ({"event_type": "x", "filter": {"user_id": ANNA}}, "is no type of event; there are post.create, post.delete, "),
         ({"event_type": "PostCreate", "filter": {"user_id": ANNA}}, "is called post.create now"),
         ({"event_type": 7, "filter": {"user_id": ANNA}}, "must be a string"),
         ({"event_type": "post.create", "filter": {}}, "MISSING_PARAMETER"),

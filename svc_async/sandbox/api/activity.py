@@ -1,6 +1,7 @@
 """Subscriptions of the activity product, and its stream (ACT-01 to ACT-03, EV-01, EV-02, STR-01)."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -70,8 +71,13 @@ def _read_event_type(call: Call) -> str:
             refuse(invalid("EV-02", f"is called {older[name]} now", "event_type"))
         return older[name]
     if name not in KINDS and name not in config.extra_event_types:
-        refuse(invalid("EV-01", "is no type of event", "event_type"))
+        refuse(invalid("EV-01", f"is no type of event; {_propose_types(name)}", "event_type"))
     return name
+
+
+def _propose_types(name: str) -> str:
+    nearest = get_close_matches(name, KINDS, n=3)
+    return f"similar ones are {', '.join(nearest)}" if nearest else f"there are {', '.join(KINDS)}"
 
 
 def _read_filter(call: Call, event_type: str) -> dict[str, str]:
