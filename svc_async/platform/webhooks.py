@@ -1,5 +1,6 @@
 """Webhooks: the URLs to which the service delivers events, and replays of past events."""
 
+import logging
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -18,6 +19,7 @@ from svc_async.wire.route import Listing, Reply, Route, Surface
 
 __all__ = ["DeletedWebhook", "ReplayJob", "ReplayTerms", "Webhook", "WebhookCheck", "Webhooks"]
 
+_log = logging.getLogger("svc_async")
 _MINUTE = timedelta(minutes=1)
 _POLL = 2.0
 """Seconds between two reads of a webhook that is being checked."""
@@ -244,6 +246,7 @@ class Webhooks:
 
         A replay ends some minutes ago, and there is one at a time, so a gap that reaches until now takes two jobs
         and a wait of about half an hour between them. Expect duplicates, and recognise them by their `event_uuid`.
+        What is out of reach is lost, and a line in the log says from when until when.
 
         Args:
             since: the time up to which all events arrived; events older than 24 hours are out of reach.
@@ -252,14 +255,16 @@ class Webhooks:
             terms: the service's conditions for a replay.
 
         Raises:
-            InvalidArgument: the app has several webhooks or none, or `since` has no time zone.
+            InvalidArgument: the app has several webhooks or none, or `since` is no datetime with a time zone.
             Conflict: another job was running for too long.
             WebhookInvalid: the webhook is invalid, so nothing would be delivered; see `ensure`.
         """
         deadline = self._pipeline.clock.monotonic() + within
         now = self._pipeline.clock.now()
-        windows = _split_window(_floor_minute("since", since), now, terms)
+        first = _floor_minute("since", since)
+        windows = _split_window(first, now, terms)
         webhook = await self._find_valid(webhook_id)
+        _warn_if_lost(first, windows[0][0])
         return [await self._replay_window(webhook, start, end, terms, deadline) for start, end in windows]
 
     async def _find(self, url: str) -> Webhook | None:
@@ -305,7 +310,9 @@ class Webhooks:
         while True:
             first = max(start, _find_first_minute(clock.now(), terms))
             try:
-                return await self._replay(_REPLAY, webhook.id, first, end, terms)
+                job = await self._replay(_REPLAY, webhook.id, first, end, terms)
+                _warn_if_lost(start, first)
+                return job
             except ApiError as refusal:
                 is_late = clock.monotonic() + _NEXT_JOB > deadline
                 if is_late or not refusal.has_code("ReplayConflictError"):
@@ -335,6 +342,14 @@ def _split_window(start: datetime, now: datetime, terms: ReplayTerms) -> Sequenc
     if start >= boundary or terms.earliest(start, boundary) > now:
         return [(start, end)]
     return [(start, boundary), (boundary, end)]
+
+
+def _warn_if_lost(start: datetime, first: datetime) -> None:
+    """Log the part of a gap that is older than what the service replays."""
+    if start < first:
+        _log.warning(
+            "the events from %s until %s are out of the reach of a replay", start.isoformat(), first.isoformat()
+        )
 
 
 def _find_first_minute(now: datetime, terms: ReplayTerms) -> datetime:

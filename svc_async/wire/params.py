@@ -39,8 +39,11 @@ def to_utc(name: str, moment: datetime) -> datetime:
     """Return a datetime in UTC.
 
     Raises:
-        InvalidArgument: it has no time zone, so it is ambiguous (contract GEN-12), or no year of four digits in UTC.
+        InvalidArgument: it is no datetime; or it has no time zone, so it is ambiguous (contract GEN-12), or no year of
+            four digits in UTC.
     """
+    if not isinstance(moment, datetime):
+        raise InvalidArgument(name, "must be a datetime with a time zone, such as datetime.now(UTC)")
     if moment.tzinfo is None:
         raise InvalidArgument(name, "must have a time zone", rule_ids=("GEN-12",))
     try:

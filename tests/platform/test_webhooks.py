@@ -1,6 +1,6 @@
 """Webhook management: what is sent, how answers are read, and what takes time."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -313,6 +313,17 @@ async def test_a_window_needs_a_time_zone(service: ScriptedServer) -> None:
             await session.webhooks.replay_gap(NOW.replace(tzinfo=None))
 
 
+@pytest.mark.parametrize("moment", [None, "2026-06-10T12:00:00Z", 1_781_092_800, date(2026, 6, 10)])
+async def test_a_window_consists_of_datetimes(service: ScriptedServer, moment: Any) -> None:
+    rule = r"must be a datetime with a time zone, such as datetime\.now\(UTC\)$"
+    async with make_session(service) as session:
+        with pytest.raises(InvalidArgument, match=f"^since {rule}"):
+            await session.webhooks.replay_gap(moment)
+        with pytest.raises(InvalidArgument, match=f"^from_date {rule}"):
+            await session.webhooks.replay("1", from_date=moment, to_date=NOW)
+    assert service.requests == []
+
+
 @pytest.mark.rule("WH-51")
 async def test_the_deprecated_replay_points_to_the_new_one(service: ScriptedServer) -> None:
     path = "/2/account_activity/replay/webhooks/1/subscriptions/all"
@@ -346,20 +357,30 @@ async def test_a_short_gap_waits_until_it_can_be_replayed(service: ScriptedServe
     assert service.clock.now() - NOW == timedelta(minutes=26)
 
 
-@pytest.mark.parametrize("hours", [24, 30])
-async def test_a_gap_reaches_back_no_further_than_the_service(service: ScriptedServer, hours: int) -> None:
+@pytest.mark.parametrize(("hours", "lost"), [(24, "09T12:00"), (72, "07T12:00"), (23, None)])
+async def test_a_gap_reaches_back_no_further_than_the_service(
+    service: ScriptedServer, hours: int, lost: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
     service.on("GET", ALL, list_webhooks(build_webhook()))
     service.on("POST", REPLAY, JOB)
     (first, _) = await replay_gap(service, timedelta(hours=hours))
 
-    assert first == ("202606091202", "202606101150")
+    assert first == ("202606091300" if lost is None else "202606091202", "202606101150")
+    message = (
+        f"the events from 2026-06-{lost}:00+00:00 until 2026-06-09T12:02:00+00:00 are out of the reach of a replay"
+    )
+    assert caplog.messages == ([] if lost is None else [message])
 
 
-async def test_one_job_runs_at_a_time_and_the_next_waits_for_it(service: ScriptedServer) -> None:
+async def test_one_job_runs_at_a_time_and_the_next_waits_for_it(
+    service: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
     service.on("GET", ALL, list_webhooks(build_webhook()))
     service.on("POST", REPLAY, BUSY, BUSY, JOB)
     windows = await replay_gap(service, timedelta(hours=24))
 
+    lost = [" until 2026-06-09T12:02:00+00:00 ", "from 2026-06-09T12:02:00+00:00 until 2026-06-09T12:04:00+00:00"]
+    assert all(part in message for part, message in zip(lost, caplog.messages, strict=True))
     assert [start for start, _ in windows[:3]] == ["202606091202", "202606091203", "202606091204"]
     assert len(windows) == 4
 
