@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MARKER_ARGUMENTS", "pytest_collection_modifyitems", "pytest_configure", "pytest_fixture_setup"]
 
-MARKER_ARGUMENTS = ("seed", "start", "clock", "sandbox", "session", "receiver", "events", "faults")
+MARKER_ARGUMENTS = ("seed", "start", "clock", "sandbox", "session", "receiver", "events", "faults", "handler_errors")
 _FIXTURES = frozenset({"svc_clock", "svc_receiver", "svc_sandbox", "svc_session"})
 _MARKER = (
-    "svc(*, seed, start, clock, sandbox, session, receiver, events, faults): the sandbox, the settings and the faults "
-    "of a test that uses svc_sandbox, svc_session, svc_receiver or svc_clock; see docs/how-to-test-your-code.md"
+    "svc(*, seed, start, clock, sandbox, session, receiver, events, faults, handler_errors): the sandbox, the settings "
+    "and the faults of a test that uses svc_sandbox, svc_session, svc_receiver or svc_clock; see "
+    "docs/how-to-test-your-code.md"
 )
 
 

@@ -1,4 +1,4 @@
-"""Whether the sandbox has seen what a test said it would: its faults strike, and nothing else answers with a 5xx."""
+"""Whether a test went as it said: its faults strike, nothing else answers with a 5xx, and no handler fails."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from svc_async.printable import clean
-from svc_async.pytest_plugin.world import SANDBOX, World
+from svc_async.pytest_plugin.world import HANDLER_FAILURES, SANDBOX, World
 from svc_async.sandbox import LoggedRequest, Sandbox
 from svc_async.sandbox.api.control_faults import arm
 from svc_async.sandbox.refusal import Refusal
@@ -25,7 +25,8 @@ _LONGEST = 200
 def watch(item: pytest.Item) -> Generator[None]:
     """Arm the faults of a test; fail it afterwards if one did not strike, or a 5xx was not caused by a fault.
 
-    What the sandbox received is in the report of every test that fails.
+    It also fails if a handler of its receiver has raised an exception, unless the marker allows that. What the sandbox
+    received, and these exceptions, are in the report of every test that fails.
     """
     sandbox = item.stash.get(SANDBOX, None)
     if sandbox is None:
@@ -36,11 +37,19 @@ def watch(item: pytest.Item) -> Generator[None]:
     try:
         yield
     except BaseException:
-        item.add_report_section("call", "svc_async", "\n".join(_list_requests(sandbox, before)))
+        lines = [*_take_handler_failures(item), *_list_requests(sandbox, before)]
+        item.add_report_section("call", "svc_async", "\n".join(lines))
         raise
-    problems = [*_find_unused_faults(sandbox), *_find_server_errors(sandbox)]
+    failures = _take_handler_failures(item)
+    allowed = World.of(item).handler_errors == "allow"
+    problems = [*([] if allowed else failures), *_find_unused_faults(sandbox), *_find_server_errors(sandbox)]
     if problems:
         pytest.fail("\n".join([*problems, *_list_requests(sandbox, before)]), pytrace=False)
+
+
+def _take_handler_failures(item: pytest.Item) -> Sequence[str]:
+    failures = item.stash.get(HANDLER_FAILURES, None)
+    return failures.take() if failures is not None else ()
 
 
 def _arm_faults(sandbox: Sandbox, world: World) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import traceback
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
@@ -9,17 +10,60 @@ from typing import Any, Literal
 import attrs
 import pytest
 
+from svc_async.events.models import Event
+from svc_async.printable import clean
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.session import Session
 from svc_async.webhooks import SigningKey, WebhookReceiver
+from svc_async.webhooks.dispatch import OnError
 from svc_async.wiring import CommonOptions
 
-__all__ = ["RECEIVER_URL", "SANDBOX", "World", "make_clock", "open_receiver", "open_sandbox", "open_session"]
+__all__ = [
+    "HANDLER_FAILURES",
+    "RECEIVER_URL",
+    "SANDBOX",
+    "HandlerFailures",
+    "World",
+    "make_clock",
+    "open_receiver",
+    "open_sandbox",
+    "open_session",
+]
 
 RECEIVER_URL = "https://hooks.example.test/svc"
 """The URL of the webhook of `svc_receiver`."""
 SANDBOX: pytest.StashKey[Sandbox] = pytest.StashKey()
 """Where an item has its sandbox while it runs."""
+
+
+class HandlerFailures:
+    """The exceptions that a receiver has reported.
+
+    Args:
+        on_error: a callback of the test, which receives them as well.
+    """
+
+    def __init__(self, on_error: OnError | None) -> None:
+        self._on_error = on_error
+        self._texts: list[str] = []
+
+    def add(self, event: Event | None, error: BaseException) -> object:
+        """Describe an exception, with its traceback."""
+        subject = f"the event {event.event_type}" if event else "a delivery"
+        lines = "".join(traceback.format_exception(error)).rstrip().split("\n")
+        self._texts.append(
+            "\n".join(map(clean, [f"a handler or a store of the receiver failed for {subject}:", *lines]))
+        )
+        return None if self._on_error is None else self._on_error(event, error)
+
+    def take(self) -> Sequence[str]:
+        """Return the descriptions since the last call."""
+        texts, self._texts = self._texts, []
+        return texts
+
+
+HANDLER_FAILURES: pytest.StashKey[HandlerFailures] = pytest.StashKey()
+"""Where an item has the exceptions of its receiver."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +79,7 @@ class World:
         receiver: settings of `WebhookReceiver`.
         events: types of events that the receiver is subscribed to.
         faults: faults of the sandbox, in the form of its control API.
+        handler_errors: whether exceptions of handlers of the receiver fail the test: `fail` or `allow`.
     """
 
     seed: int = 7
@@ -45,6 +90,7 @@ class World:
     receiver: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
     events: Sequence[str] = ()
     faults: Sequence[Mapping[str, Any]] = ()
+    handler_errors: Literal["fail", "allow"] = "fail"
 
     @classmethod
     def of(cls, item: pytest.Item) -> "World":
@@ -59,6 +105,8 @@ class World:
         world = cls(**given)
         if world.clock not in {"jump", "manual"}:
             pytest.fail("the marker svc takes clock='jump' or clock='manual'", pytrace=False)
+        if world.handler_errors not in {"fail", "allow"}:
+            pytest.fail("the marker svc takes handler_errors='fail' or handler_errors='allow'", pytrace=False)
         _check_names("sandbox", world.sandbox, attrs.fields_dict(SandboxConfig))
         _check_names("session", world.session, CommonOptions.__annotations__)
         _check_names("receiver", world.receiver, _RECEIVER_SETTINGS)
@@ -115,8 +163,10 @@ async def open_receiver(
 ) -> AsyncGenerator[WebhookReceiver]:
     """Run the receiver of a test, and register its webhook and its subscriptions."""
     world = World.of(request.node)
+    failures = request.node.stash[HANDLER_FAILURES] = HandlerFailures(world.receiver.get("on_error"))
+    settings: dict[str, Any] = {**world.receiver, "on_error": failures.add}
     keys = [SigningKey(svc_sandbox.app["consumer_secret"])]
-    async with WebhookReceiver(keys=keys, clock=svc_sandbox.clock, **world.receiver) as receiver:
+    async with WebhookReceiver(keys=keys, clock=svc_sandbox.clock, **settings) as receiver:
         svc_sandbox.deliver_to(RECEIVER_URL, receiver)
         webhook = await svc_session.webhooks.create(RECEIVER_URL)
         for event_type in world.events:
@@ -124,3 +174,6 @@ async def open_receiver(
                 event_type=event_type, user_id=svc_sandbox.user_id, webhook_id=webhook.id
             )
         yield receiver
+    late = failures.take()  # of handlers that ended while the receiver was closed
+    if late and world.handler_errors == "fail":
+        pytest.fail("\n".join(late), pytrace=False)

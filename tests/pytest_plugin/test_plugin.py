@@ -72,6 +72,41 @@ async def test_with_a_fault_of_deliveries_that_does_not_strike(svc_sandbox):
     svc_sandbox.deliveries.faults.next(duplicate=1)
 
 
+async def break_down(event, context):
+    raise ValueError(event.post.nothing)
+
+
+ROUTER = {"on_error": lambda event, error: SEEN.append(type(error).__name__)}
+SEEN = []
+
+
+@pytest.mark.svc(events=["post.create"])
+async def test_with_a_handler_that_fails(svc_sandbox, svc_receiver):
+    svc_receiver.on("*")(break_down)
+    await svc_sandbox.trigger("post.create")
+
+
+@pytest.mark.svc(events=["post.create"], handler_errors="allow", receiver=ROUTER)
+async def test_a_handler_that_fails_is_allowed(svc_sandbox, svc_receiver):
+    svc_receiver.on("*")(break_down)
+    await svc_sandbox.trigger("post.create")
+    assert svc_receiver.stats.failed == 1
+    assert SEEN == ["AttributeError"]
+
+
+@pytest.mark.svc(events=["post.create"])
+async def test_with_a_handler_that_fails_while_the_receiver_closes(svc_sandbox, svc_receiver, svc_clock):
+    import asyncio
+
+    @svc_receiver.on("*")
+    async def wait(event, context):
+        while svc_receiver.is_running:
+            await asyncio.sleep(0)
+        raise LookupError("late")
+
+    await svc_sandbox.trigger("post.create")
+
+
 async def test_that_fails(svc_session):
     await svc_session.accounts.get("secret")
 """
@@ -88,6 +123,11 @@ def test_without_a_loop(svc_sandbox):
 
 @pytest.mark.svc(clock="never")
 def test_with_an_unknown_clock(svc_clock):
+    pass
+
+
+@pytest.mark.svc(handler_errors="maybe")
+async def test_with_an_unknown_choice(svc_clock):
     pass
 
 
@@ -140,14 +180,17 @@ def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(p
         test_2=anyio.header + COMMON.replace(CHECK, ""),
         test_3=SETTINGS,
     )
-    result.assert_outcomes(passed=3 + 2 + 2, failed=4 + 1 + 1, errors=5)
+    result.assert_outcomes(passed=5 + 2 + 2, failed=5 + 1 + 1, errors=6 + 1)
     result.stdout.fnmatch_lines(list(ERRORS))
     result.stdout.fnmatch_lines(list(FAILURES))
 
 
 ERRORS = (
+    "a handler or a store of the receiver failed for the event post.create:",
+    "LookupError: late",
     "svc_sandbox is for tests that run in an event loop: write `async def`, and mark the test with *",
     "the marker svc takes clock='jump' or clock='manual'",
+    "the marker svc takes handler_errors='fail' or handler_errors='allow'",
     "the marker svc has an unknown setting sandbox?'wrong'?; there are hosts, rate_limits, *",
     "the marker svc has an unknown setting session?'wrong'?; there are validate, *",
     "the marker svc has an unknown setting receiver?'wrong'?; there are ack, *",
@@ -159,6 +202,10 @@ FAILURES = (
     "the sandbox answered with a server error that no fault caused; *: * GET */features -> 500*",
     "1 of the faults of deliveries did not strike: there were too few deliveries",
     "the sandbox received 0 requests in this test:",
+    "a handler or a store of the receiver failed for the event post.create:",
+    "Traceback (most recent call last):",
+    "*raise ValueError(event.post.nothing)",
+    "AttributeError: *",
     "* Captured svc_async call *",
     "* GET * /ads/12/accounts/secret -> 403: the account is not associated with the user",
     "a fault did not strike: *",
