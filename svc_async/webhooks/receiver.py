@@ -69,7 +69,8 @@ class WebhookReceiver:
     """Receives the events of webhooks.
 
     Use it inside `async with`, or let `attach` or `asgi` start and drain it with an application. Handlers may be
-    registered at any time. An event is handled once, unless the process dies after its handlers and before the commit.
+    registered at any time. An event is handled once, unless the process dies within its handlers or before the commit
+    that follows.
 
     Args:
         keys: the keys that may sign deliveries: the app's consumer secret, and others while secrets are rotated. Each
