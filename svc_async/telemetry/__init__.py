@@ -6,7 +6,7 @@ Names and attributes follow the semantic conventions of OpenTelemetry for HTTP c
 they do not cover begin with `svc_async.`. No attribute contains an account, the value of a query or personal data.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -48,19 +48,23 @@ def instrument(
     """
     try:
         from svc_async.telemetry.meters import create_meter, create_tracer  # noqa: PLC0415 - needs an extra
-        from svc_async.telemetry.receivers import ReceiverTelemetry  # noqa: PLC0415 - likewise
+        from svc_async.telemetry.receivers import ReceiverTelemetry, observe_backlog  # noqa: PLC0415 - likewise
         from svc_async.telemetry.sessions import SessionTelemetry  # noqa: PLC0415 - likewise
     except ModuleNotFoundError:
         raise ImportError('instrument() needs the extra "otel": pip install "svc-async[otel]"') from None
     if target in _instrumented:
         raise WrongState("it is instrumented already; call what instrument() returned first")
     kind = SessionTelemetry if isinstance(target, Session) else ReceiverTelemetry
-    observer = kind(create_tracer(tracer_provider), create_meter(meter_provider))
-    end = target.subscribe(observer.observe)
+    meter = create_meter(meter_provider)
+    observer = kind(create_tracer(tracer_provider), meter)
+    ends = [target.subscribe(observer.observe)]
+    if isinstance(target, WebhookReceiver):
+        ends.append(observe_backlog(target, meter))
     _instrumented.add(target)
-    return partial(_end, target, end)
+    return partial(_end, target, ends)
 
 
-def _end(target: Session | WebhookReceiver, end: Callable[[], None]) -> None:
-    end()
+def _end(target: Session | WebhookReceiver, ends: Iterable[Callable[[], None]]) -> None:
+    for end in ends:
+        end()
     _instrumented.discard(target)

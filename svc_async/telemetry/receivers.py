@@ -4,18 +4,21 @@ A delivery is answered within the span of whatever serves HTTP, if that is instr
 a `process` span below it, also when they are called after the answer.
 """
 
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar, Token
 from functools import singledispatchmethod
 from typing import Final
+from weakref import WeakKeyDictionary, WeakSet
 
 from opentelemetry.context import Context, attach, detach, get_current
-from opentelemetry.metrics import Meter
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
 
 from svc_async.monitoring import DeliveryEvent, HandlingEndedEvent, HandlingStartedEvent
 from svc_async.telemetry.meters import SECONDS
+from svc_async.webhooks.receiver import WebhookReceiver
 
-__all__ = ["ReceiverTelemetry"]
+__all__ = ["ReceiverTelemetry", "observe_backlog"]
 
 _COMMON: Final = {"messaging.system": "svc", "messaging.operation.name": "process"}
 
@@ -87,3 +90,43 @@ class ReceiverTelemetry:
         if event.handler is not None:
             span.set_attribute("code.function.name", event.handler)
         span.end()
+
+
+class _Backlog:
+    """The receivers of one meter, which has each of its instruments once, and so for all of them together."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.receivers = WeakSet[WebhookReceiver]()
+        meter.create_observable_gauge(
+            "svc_async.receiver.lag",
+            [self._observe_lag],
+            "s",
+            "How long ago the oldest event was received that is accepted and not handled.",
+        )
+        meter.create_observable_gauge(
+            "svc_async.receiver.waiting",
+            [self._observe_waiting],
+            "{event}",
+            "Events that are accepted and not handled.",
+        )
+
+    def _observe_lag(self, _: CallbackOptions) -> Iterable[Observation]:
+        lags = [receiver.stats.lag for receiver in self.receivers]
+        return [Observation(max(lags))] if lags else []
+
+    def _observe_waiting(self, _: CallbackOptions) -> Iterable[Observation]:
+        counts = [receiver.stats.waiting for receiver in self.receivers]
+        return [Observation(sum(counts))] if counts else []
+
+
+_backlogs: "WeakKeyDictionary[Meter, _Backlog]" = WeakKeyDictionary()
+
+
+def observe_backlog(receiver: WebhookReceiver, meter: Meter) -> Callable[[], None]:
+    """Report the lag and the waiting events of a receiver whenever metrics are read; return what ends this."""
+    backlog = _backlogs.get(meter)
+    if backlog is None:
+        backlog = _backlogs[meter] = _Backlog(meter)
+    receivers = backlog.receivers
+    receivers.add(receiver)
+    return lambda: receivers.discard(receiver)

@@ -94,7 +94,7 @@ class KeyedQueue(Generic[T]):
     @property
     def oldest(self) -> T | None:
         """The item that was accepted first."""
-        return next(iter(self._unfinished.values()), None)
+        return next(iter(tuple(self._unfinished.values())), None)  # a copy, since metrics are read in another thread
 
     async def join(self) -> None:
         """Wait until all items are finished."""

@@ -1,10 +1,14 @@
 """The spans and metrics of receivers."""
 
+import asyncio
+
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 from svc_async.events.models import Event
+from svc_async.sandbox import VirtualClock
 from svc_async.webhooks import Ack, DeliveryContext, WebhookReceiver
 from tests.support.deliveries import KEY, STRANGER, delivery
+from tests.support.tasks import run_ready_tasks
 from tests.support.telemetry import Telemetry
 
 
@@ -63,7 +67,9 @@ async def test_deliveries_are_counted_by_result(telemetry: Telemetry) -> None:
         metrics = telemetry.read_metrics()
         end()
         await send(receiver, "3")
-        assert telemetry.read_metrics() == metrics
+        later = telemetry.read_metrics()
+        assert later == {name: values for name, values in metrics.items() if name in later}
+        assert metrics.keys() - later.keys() == {"svc_async.receiver.lag", "svc_async.receiver.waiting"}
 
     results = {attributes["svc_async.result"]: count for attributes, count in metrics["svc_async.receiver.deliveries"]}
     assert results == {"accepted": 1, "handler_failed": 1, "signature_wrong": 1}
@@ -75,3 +81,28 @@ async def test_deliveries_are_counted_by_result(telemetry: Telemetry) -> None:
     assert failed.status.status_code is StatusCode.ERROR
     assert after == [False], "the span is over"
     assert "ann" not in repr(telemetry)
+
+
+async def test_the_backlog_of_all_receivers_is_measured_when_metrics_are_read(telemetry: Telemetry) -> None:
+    def read_backlog() -> list[object]:
+        metrics = telemetry.read_metrics()
+        return [metrics[f"svc_async.receiver.{name}"] for name in ("waiting", "lag")]
+
+    clock, go = VirtualClock(), asyncio.Event()
+    receivers = [WebhookReceiver(keys=[KEY], clock=clock) for _ in range(2)]
+    for receiver in receivers:
+        telemetry.instrument(receiver)
+        receiver.on("*")(lambda *_: go.wait())
+
+    first, second = receivers
+    async with first, second:
+        assert read_backlog() == [[({}, 0)], [({}, 0.0)]]
+        assert await send(first, "1") == 200
+        await clock.advance(seconds=5)
+        assert await send(first, "2") == 200
+        assert await send(second, "3") == 200
+        await clock.advance(seconds=2)
+        assert read_backlog() == [[({}, 3)], [({}, 7.0)]]
+        go.set()
+        await run_ready_tasks()
+        assert read_backlog() == [[({}, 0)], [({}, 0.0)]]
