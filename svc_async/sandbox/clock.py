@@ -3,9 +3,9 @@
 A `VirtualClock` does not move until it is advanced. `advance()` runs due timers in the order (time, order of creation),
 and lets the event loop become idle after each, so that the effects of one timer are scheduled before the next one
 fires. With `mode="jump"` the clock moves by itself: as soon as a task sleeps (or a timer is set) and the loop is idle,
-time jumps to the earliest of them, one at a time. A `timeout()` never moves time, it only fires when time passes it;
-and while the sandbox processes a request (`hold()`) nothing jumps, so that an answer on its way over a real socket is
-not overtaken by another task's sleep.
+time jumps to the earliest of them, one at a time. A `timeout()` does not move time, it only fires when time passes it,
+unless the sandbox stays silent on purpose (`expect_timeout()`). While the sandbox processes a request (`hold()`)
+nothing jumps, so that an answer on its way over a real socket is not overtaken by another task's sleep.
 
 The sandbox's own work runs in tasks that the clock tracks (`start()`). Time does not move, and `advance()` waits, until
 each of them is done or idle: until it sleeps on this clock. A task that does neither within a real second, such as one
@@ -17,6 +17,7 @@ import heapq
 import itertools
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
@@ -25,7 +26,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import attrs
 
-__all__ = ["Clock", "SystemClock", "Timer", "VirtualClock", "require_event_loop"]
+__all__ = ["Clock", "SystemClock", "Timer", "VirtualClock", "expect_timeout", "require_event_loop"]
 
 _IDLE_TURNS = 30
 """Turns of the event loop after which it counts as idle: a loopback exchange takes fewer."""
@@ -35,6 +36,7 @@ _MAX_WAIT = 1.0
 """Real seconds that time waits for a task that neither ends nor sleeps on the clock, but waits for a socket."""
 
 T = TypeVar("T")
+_Kind = Literal["sleep", "timeout", "background"]
 
 
 def require_event_loop() -> None:
@@ -125,7 +127,7 @@ class _Timer:
     when: float
     order: int
     callback: Callable[[], object] | None
-    moves_time: bool
+    kind: "_Kind"
     clock: "VirtualClock" = attrs.field(repr=False)
 
     def __lt__(self, other: "_Timer") -> bool:
@@ -200,7 +202,8 @@ class VirtualClock:
         self._timers: list[_Timer] = []
         self._order = itertools.count()
         self._cancelled = 0
-        self._sleepers = 0
+        self._timer_counts: Counter[_Kind] = Counter()
+        self._silences = 0
         self._holds = 0
         self._advancing = False
         self.busy: set[_TrackedTask] = set()
@@ -222,7 +225,7 @@ class VirtualClock:
             await asyncio.sleep(0)
             return
         awake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self._schedule(self._elapsed + seconds, lambda: _wake(awake), moves_time=True)
+        timer = self._schedule(self._elapsed + seconds, lambda: _wake(awake), "sleep")
         try:
             with _mark_sleeping():
                 await awake
@@ -231,10 +234,10 @@ class VirtualClock:
 
     def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
         """Call `callback` once the clock has moved by `seconds`."""
-        return self._schedule(self._elapsed + max(seconds, 0.0), callback, moves_time=moves_time)
+        return self._schedule(self._elapsed + max(seconds, 0.0), callback, "sleep" if moves_time else "background")
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """Return a context manager that raises `TimeoutError` when this clock passes `seconds`; it never moves time."""
+        """Return a context manager that raises `TimeoutError` when this clock passes `seconds`."""
         block = asyncio.timeout(None)
         if seconds is not None:
             self._schedule_expiry(self._elapsed + max(seconds, 0.0), block)
@@ -303,26 +306,36 @@ class VirtualClock:
         finally:
             self._holds += 1
 
+    @contextmanager
+    def expect_timeout(self) -> Generator[None]:
+        """Let time jump to timeouts too, while somebody waits for what never comes."""
+        self._silences += 1
+        self._restart_count()
+        try:
+            yield
+        finally:
+            self._silences -= 1
+
     def discard(self, timer: _Timer) -> None:
         """Count a cancelled timer, and remove cancelled timers once they are many."""
-        self._sleepers -= timer.moves_time
+        self._timer_counts[timer.kind] -= 1
         self._cancelled += 1
         if self._cancelled > _CANCELLED_TO_KEEP and self._cancelled * 2 > len(self._timers):
             self._timers = [timer for timer in self._timers if timer.callback is not None]
             heapq.heapify(self._timers)
             self._cancelled = 0
 
-    def _schedule(self, when: float, callback: Callable[[], object], *, moves_time: bool) -> _Timer:
-        timer = _Timer(when, next(self._order), callback, moves_time, self)
+    def _schedule(self, when: float, callback: Callable[[], object], kind: _Kind) -> _Timer:
+        timer = _Timer(when, next(self._order), callback, kind, self)
         heapq.heappush(self._timers, timer)
-        if moves_time:
-            self._sleepers += 1
+        self._timer_counts[kind] += 1
+        if kind == "sleep" or self._silences:
             self._restart_count()
         return timer
 
     def _schedule_expiry(self, when: float, block: asyncio.Timeout) -> None:
         known = weakref.ref(block, lambda _: timer.cancel())
-        timer = self._schedule(when, lambda: _expire(known()), moves_time=False)
+        timer = self._schedule(when, lambda: _expire(known()), "timeout")
 
     def _peek(self) -> _Timer | None:
         while self._timers and self._timers[0].callback is None:
@@ -335,7 +348,7 @@ class VirtualClock:
         self._elapsed = max(self._elapsed, timer.when)
         callback, timer.callback = timer.callback, None
         if callback is not None:
-            self._sleepers -= timer.moves_time
+            self._timer_counts[timer.kind] -= 1
             callback()
 
     def _restart_count(self) -> None:
@@ -346,7 +359,8 @@ class VirtualClock:
         self._turns = 0
 
     def _count_turn(self) -> None:
-        if self._holds or self._advancing or self.busy or not self._sleepers:
+        may_move = self._timer_counts["sleep"] or (self._silences and self._timer_counts["timeout"])
+        if self._holds or self._advancing or self.busy or not may_move:
             self._turns = None
             return
         self._turns = (self._turns or 0) + 1
@@ -356,6 +370,11 @@ class VirtualClock:
             timer = self._peek()
             if timer is not None:
                 self._run(timer)
+
+
+def expect_timeout(clock: Clock) -> AbstractContextManager[None]:
+    """Let a clock that jumps move to timeouts during the block, in which the sandbox stays silent on purpose."""
+    return clock.expect_timeout() if isinstance(clock, VirtualClock) else nullcontext()
 
 
 def _expire(block: asyncio.Timeout | None) -> None:

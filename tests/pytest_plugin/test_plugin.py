@@ -60,6 +60,15 @@ async def test_faults_do_not_strike_what_fixtures_send(account, svc_session, svc
     await svc_session.accounts.get(account.id)
 
 
+@pytest.mark.svc(faults=[{"kind": "hang", "path": "*/post", "times": 1}])
+async def test_a_call_without_an_answer_times_out(svc_session, svc_sandbox, svc_clock):
+    from svc_async import TimedOut
+
+    with pytest.raises(TimedOut):
+        await svc_session.account(svc_sandbox.account_id).posts.create(as_user_id=int(svc_sandbox.user_id), text="x")
+    assert svc_clock.monotonic() == 60
+
+
 async def test_with_a_server_error_without_a_fault(svc_session, svc_sandbox, monkeypatch):
     from svc_async import Retries, ServerError
 
@@ -180,7 +189,7 @@ def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(p
         test_2=anyio.header + COMMON.replace(CHECK, ""),
         test_3=SETTINGS,
     )
-    result.assert_outcomes(passed=5 + 2 + 2, failed=5 + 1 + 1, errors=6 + 1)
+    result.assert_outcomes(passed=6 + 2 + 2, failed=5 + 1 + 1, errors=6 + 1)
     result.stdout.fnmatch_lines(list(ERRORS))
     result.stdout.fnmatch_lines(list(FAILURES))
 

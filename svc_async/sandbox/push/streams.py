@@ -8,6 +8,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ import attrs
 import msgspec
 
 from svc_async.sandbox.background import BackgroundTasks
-from svc_async.sandbox.clock import Timer
+from svc_async.sandbox.clock import Timer, expect_timeout
 from svc_async.sandbox.config import SandboxConfig
 
 __all__ = ["Connection", "Hub", "StreamRefused"]
@@ -54,6 +55,7 @@ class Connection:
     sent: int = attrs.field(default=0, init=False)
     _outbox: asyncio.Queue[bytes | None] = attrs.field(factory=asyncio.Queue[bytes | None], init=False)
     _flowing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+    _stall: ExitStack = attrs.field(factory=ExitStack, init=False)
     _heartbeat: Timer | None = attrs.field(default=None, init=False)
     _abort: Callable[[], None] | None = attrs.field(default=None, init=False)
     _left: bool = attrs.field(default=False, init=False)
@@ -99,12 +101,15 @@ class Connection:
             self._outbox.put_nowait(line)
 
     def stall(self) -> None:
-        """Stop writing, heartbeats included."""
-        self._flowing.clear()
+        """Stop writing, heartbeats included; a clock that jumps then moves to the client's timeout."""
+        if not self.stalled:
+            self._flowing.clear()
+            self._stall.enter_context(expect_timeout(self.hub.background.clock))
 
     def resume(self) -> None:
         """Continue with the lines queued meanwhile."""
         self._flowing.set()
+        self._stall.close()
 
     def end(self) -> None:
         """Close the stream after the queued lines."""

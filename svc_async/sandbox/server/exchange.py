@@ -16,6 +16,7 @@ import attrs
 import msgspec
 from aiohttp import web
 
+from svc_async.sandbox.clock import expect_timeout
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, report_failure
 from svc_async.sandbox.server.auth import AuthRequest
@@ -48,7 +49,6 @@ class Exchange:
     """One request and its answer.
 
     Attributes:
-        closing: set when the sandbox closes.
         closed: set when the client has disconnected or the sandbox closes.
         unreadable: why the body could not be read; it is empty then.
         response: what was sent already, by a fault or by an operation that writes its own answer.
@@ -62,7 +62,6 @@ class Exchange:
     query: str
     body: bytes = attrs.field(repr=False)
     logged: LoggedRequest
-    closing: asyncio.Event
     closed: asyncio.Event
     unreadable: Refusal | None = None
     response: web.StreamResponse | None = None
@@ -304,9 +303,9 @@ class Exchange:
         transport.abort()
 
     async def hang(self) -> None:
-        """Stay silent until the sandbox closes."""
-        with release_clock(self.sandbox.clock):
-            await self.closing.wait()
+        """Stay silent until the client disconnects or the sandbox closes."""
+        with release_clock(self.sandbox.clock), expect_timeout(self.sandbox.clock):
+            await self.closed.wait()
         self.drop(reset=False)
 
 

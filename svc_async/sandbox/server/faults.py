@@ -42,7 +42,7 @@ class FaultTarget(Protocol):
         """Close the connection without an answer."""
 
     async def hang(self) -> None:
-        """Stay silent until the sandbox closes."""
+        """Stay silent until the client disconnects or the sandbox closes."""
 
     def take_effect_in(self, seconds: float) -> None:
         """Apply the request later, without answering it."""
@@ -128,7 +128,7 @@ class Fault:
 
     @classmethod
     def hang(cls) -> "Fault":
-        """Never answer."""
+        """Never answer, so that the client's timeout ends the wait; a clock that jumps moves to it."""
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> None:
             del reply

@@ -131,7 +131,6 @@ class Server:
     ) -> None:
         self._sandbox = sandbox
         self._gatekeeper, self._faults, self._log, self._control = gatekeeper, faults, log, control
-        self._closing = asyncio.Event()
         self._connections: _Connections | None = None
         self._closed: _ClosedEvents = {}
         self._listener: asyncio.Server | None = None
@@ -149,7 +148,6 @@ class Server:
 
     async def close(self) -> None:
         """Stop at once: requests in progress lose their connection."""
-        self._closing.set()
         for closed in self._closed.values():
             closed.set()
         if self._listener is not None:
@@ -208,7 +206,6 @@ class Server:
             body=body,
             unreadable=unreadable,
             logged=logged,
-            closing=self._closing,
             closed=closed,
         )
 
