@@ -1,7 +1,7 @@
 """Every exception of this SDK, by whose fault it is; those of a shared state are in `svc_async.state.errors`.
 
     SvcError                      .sent: no | maybe | yes      .repeatable: whether the same call may help
-    │   the caller: nothing was sent
+    │   the caller
     ├── InvalidArgument           an argument breaks a rule; also a ValueError
     ├── WrongState                the object cannot be used now: not open, already open, closed
     ├── AccessDenied              the session has no credentials of the kind that the call needs
@@ -73,14 +73,14 @@ __all__ = [
 
 
 class Sent(StrEnum):
-    """Whether a failed call reached the service."""
+    """Whether a failed call was sent and may have had an effect, over all its attempts."""
 
     NO = "no"
-    """It did not: nothing was written to a connection."""
+    """It had no effect: nothing was written to a connection, or the service has turned every attempt away (429)."""
     MAYBE = "maybe"
-    """Unknown: the connection failed after the request was begun, or a gateway may have answered for the service."""
+    """Unknown: the connection failed after the request was begun, or the status says only that something failed."""
     YES = "yes"
-    """It did: the service answered."""
+    """It did: it was answered, and the status says what became of it; an answer that is unreadable may be a proxy's."""
 
 
 @attrs.frozen(kw_only=True)
@@ -165,7 +165,7 @@ class UnusableFile(SvcError):
 
 
 class WouldWaitTooLong(SvcError):
-    """A rate limit opens later than the caller is willing to wait; nothing was sent.
+    """A rate limit opens too late for the caller; nothing was sent, or the service answered with 429: the `__cause__`.
 
     Attributes:
         until: when the limit opens.
@@ -215,8 +215,8 @@ class _AnsweredCall(SvcError):
 class UnexpectedAnswer(_AnsweredCall):
     """The service answered with success, but the answer cannot be parsed.
 
-    The service has done what the call asked for, unless the answer was cut off or came from a proxy: then `repeatable`
-    is True. An answer that is whole has the same form if the call is repeated.
+    The service has done what the call asked for, unless `repeatable` is True: such an answer was cut off, or may have
+    come from a proxy. An answer that is whole has the same form if the call is repeated.
 
     Attributes:
         status: the HTTP status.
@@ -280,13 +280,12 @@ class BatchError(SvcError):
 
     Attributes:
         report: the report of the whole batch, with the failures by position.
+        sent: `no` if nothing was sent, `maybe` if rows were sent without a conclusive answer, otherwise `yes`.
     """
 
-    sent = Sent.YES
-
-    def __init__(self, message: str, *, report: Any) -> None:
+    def __init__(self, message: str, *, report: Any, sent: Sent = Sent.YES) -> None:
         super().__init__(message)
-        self.report = report
+        self.report, self.sent = report, sent
 
 
 class WebhookInvalid(SvcError):

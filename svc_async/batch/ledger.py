@@ -228,8 +228,13 @@ class Ledger(Protocol):
         """
         ...
 
-    async def release(self, lane: Lane, /) -> None:
-        """Record that the request certainly had no effect, so that nobody needs to wait for it."""
+    async def release(self, lane: Lane, /, *, was_sent: bool) -> None:
+        """Record that the request certainly had no effect, so that nobody needs to wait for it.
+
+        Args:
+            lane: the lane.
+            was_sent: whether it was sent, and so counts as a request.
+        """
         ...
 
     async def settle(self, lane: Lane, settle: Settle, packed: Iterable[Collection[int]], /) -> None:
@@ -276,7 +281,7 @@ class MemoryLedger:
     def check_sendable(self) -> None:
         """Do nothing: nobody else knows of the job."""
 
-    async def release(self, *_: object) -> None:
+    async def release(self, *_: object, was_sent: bool) -> None:
         """Do nothing: intents matter to later runs."""
 
     async def settle(self, *_: object) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import attrs
 
-from svc_async.errors import BatchError
+from svc_async.errors import BatchError, Sent
 from svc_async.wire.envelope import CallAnswer
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
 KEPT_FAILURES = 10_000
 """Failures that a report lists; `on_failure` is called with all of them, so that memory stays flat."""
 
-
 JobPhase = Literal[
     "checking",
     "planning",
@@ -42,12 +41,9 @@ JobPhase = Literal[
     "waiting",
     "settling",
 ]
-"""What a job does.
-
-Every job checks its source, sends, and waits for the quarantine if it must; a resumed one first reads what earlier runs
-have read. A sync reads its source, compares it with the state, records the plan, and settles the state in the end. A
-job on a cluster plans how its source is divided, encodes rows and exchanges them.
-"""
+"""What a job does. Every job checks its source, sends, and waits for the quarantine if it must; a resumed one first
+reads what earlier runs have read. A sync reads its source, compares it with the state, records the plan, and settles
+the state in the end. A job on a cluster plans how its source is divided, encodes rows and exchanges them."""
 
 
 @attrs.frozen
@@ -229,6 +225,11 @@ class Report:
             failures=first_failures((*self.failures, *other.failures)),
         )
 
+    def find_sent(self) -> Sent:
+        """Return whether requests were sent, for an error about this report."""
+        sent = Sent.MAYBE if self.in_doubt else Sent.YES
+        return sent if self.requests else Sent.NO
+
     @property
     def complete(self) -> bool:
         """Whether every row that was read is accepted or coalesced."""
@@ -241,7 +242,8 @@ class Report:
             BatchError: rows failed or are pending; it carries this report.
         """
         if not self.complete:
-            raise BatchError(f"rows: {self.read} read, {self.failed} failed, {self.pending} pending", report=self)
+            message = f"rows: {self.read} read, {self.failed} failed, {self.pending} pending"
+            raise BatchError(message, report=self, sent=self.find_sent())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as values that JSON can represent."""

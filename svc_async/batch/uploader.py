@@ -9,7 +9,7 @@ Only the uploader repeats a request, and a budget for the whole job keeps an out
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeVar
 
@@ -88,6 +88,7 @@ class Uploader(Generic[T]):
         self._task_group = asyncio.TaskGroup()
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._requests: dict[Lane, Request[T]] = {}
+        self._written: set[Lane] = set()
         self._answers: dict[Lane, CallAnswer] = {}
         self._due: dict[Lane, float] = {}
         self._cause: Exception | None = None
@@ -215,7 +216,7 @@ class Uploader(Generic[T]):
             case Send():
                 return await self._send(lane)
             case Release():
-                await self._ledger.release(lane)
+                await self._ledger.release(lane, was_sent=lane in self._written)
             case Settle():
                 await self._settle(lane, command)
             case Wait():
@@ -232,7 +233,7 @@ class Uploader(Generic[T]):
 
     async def _send(self, lane: Lane) -> Event:
         accounting = self._ledger.accounting
-        accounting.requests += 1
+        self._written.discard(lane)
         try:
             value, answer = await self._sender.send_with_answer(self._requests[lane])
         except SvcError as error:
@@ -247,18 +248,20 @@ class Uploader(Generic[T]):
     async def _mark_sent(self, request: Request[Any]) -> None:
         """Note that a request has its turn at the rate limit; the job ends if that cannot be stored."""
         try:
-            await self._ledger.mark_sent(next(lane for lane, each in self._requests.items() if each is request))
+            await self._ledger.mark_sent(_find_lane(self._requests, request))
             if self._before_sending is not None:
                 await self._before_sending()
         except SvcError as error:
             self._stop(error)
             raise
 
-    def _check_sendable(self, _: Request[Any]) -> None:
-        """Make sure that a request may be sent at this moment."""
+    def _check_sendable(self, request: Request[Any]) -> None:
+        """Make sure that a request may be sent at this moment, and count it: its bytes are written next."""
         self._ledger.check_sendable()
         if self._at_sending is not None:
             self._at_sending()
+        self._written.add(_find_lane(self._requests, request))
+        self._ledger.accounting.requests += 1
 
     def _read_pause(self, error: SvcError) -> float | None:
         retry_at = error.retry_at if isinstance(error, ApiError) else None
@@ -301,7 +304,8 @@ class Uploader(Generic[T]):
     def _describe_failure(self, cause: Exception) -> BatchError:
         report = self.report
         counts = f"rows: {report.read} read, {report.accepted} accepted, {report.pending} pending"
-        return BatchError(f"the job ended early: {summarize(cause)}; {counts}", report=report)
+        message = f"the job ended early: {summarize(cause)}; {counts}"
+        return BatchError(message, report=report, sent=report.find_sent())
 
     def _fail(self, failures: Sequence[Failure]) -> None:
         self._ledger.accounting.fail(failures)
@@ -330,6 +334,10 @@ class Uploader(Generic[T]):
             self._observers.progress(progress)
         if self._rows.subscribers.functions:
             self._rows.report(progress)
+
+
+def _find_lane(requests: Mapping[Lane, Request[T]], request: Request[Any]) -> Lane:
+    return next(lane for lane, each in requests.items() if each is request)
 
 
 @attrs.define

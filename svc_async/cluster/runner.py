@@ -34,7 +34,7 @@ from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
 from svc_async.cluster.planning import plan_in_thread, plan_spec
 from svc_async.cluster.worker.shard import send_shard
 from svc_async.engine.origin import SessionOrigin
-from svc_async.errors import BatchError, InvalidArgument, SvcError, UnusableFile
+from svc_async.errors import BatchError, InvalidArgument, Sent, SvcError, UnusableFile
 from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from svc_async.state.errors import UnusableState
 from svc_async.state.jobs import JobRun, JobStore, make_damage_error
@@ -323,9 +323,11 @@ class _ClusterRun:
         report = sum((self.watch.sum_reports(part.numbers) for part in parts), Report())
         shards = sum(part.shards for part in parts)
         counts = f"rows: {report.read} read, {report.accepted} accepted, {report.pending} pending"
-        raise BatchError(
-            f"the job ended early in {len(self.errors)} of {shards} shards: {self.errors[0]}; {counts}", report=report
-        ) from self.errors[0]
+        message = f"the job ended early in {len(self.errors)} of {shards} shards: {self.errors[0]}; {counts}"
+        is_known = all(number in self.watch.outcomes for part in parts for number in part.numbers)
+        # A shard that has reported nothing may have sent requests.
+        sent = report.find_sent() if is_known else Sent.MAYBE
+        raise BatchError(message, report=report, sent=sent) from self.errors[0]
 
 
 def _make_plan(spec: UploadSpec, stop: threading.Event) -> SourcePlan:

@@ -40,11 +40,13 @@ class Call(Generic[T]):
         answer: the answer to the present attempt, once it is there.
         misfits: what does not fit in it.
         slot: the slot of the present attempt, once it is granted.
+        repeated: the failure of the attempt before, if the call was repeated.
     """
 
     attempts = 0
     answer: Answer | None = None
     slot: Slot | None = None
+    repeated: SvcError | None = None
     _began = _started = _waited_before = _backoff = _next_backoff = 0.0
 
     def __init__(self, request: Request[T], clock: Clock, is_watched: object) -> None:
@@ -70,6 +72,7 @@ class Call(Generic[T]):
 
     def log_repeat(self, error: SvcError, wait: float) -> None:
         """Note that the call is repeated in some seconds."""
+        self.repeated = error
         self._next_backoff = wait
         # After a 429 the governor knows when, and its wait is part of the next attempt.
         when = "when the rate limit opens" if isinstance(error, RateLimited) and not wait else f"in {wait:.3g} s"

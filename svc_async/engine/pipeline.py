@@ -21,7 +21,7 @@ from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import OpenStream, Transport, WireRequest
-from svc_async.errors import ApiError, SvcError, TooManyConnections, UnexpectedAnswer
+from svc_async.errors import ApiError, SvcError, TooManyConnections, UnexpectedAnswer, WouldWaitTooLong
 from svc_async.governor.governor import Governor
 from svc_async.governor.slot import Priority, Slot
 from svc_async.monitoring import Subscribers
@@ -101,7 +101,7 @@ class Pipeline:
             ApiError: the service refused.
             TransportError: no answer arrived.
             UnexpectedAnswer: the answer cannot be parsed.
-            WouldWaitTooLong: a rate limit opens too late.
+            WouldWaitTooLong: a rate limit opens too late; if a 429 of this call has closed it, that is the cause.
             InvalidArgument: the parameters break a known rule.
         """
         return await self._send_call(self._create_call(request))
@@ -126,6 +126,8 @@ class Pipeline:
                     lambda authorization: self._send_with_retries(call, authorization)
                 )
         except BaseException as error:
+            if isinstance(error, WouldWaitTooLong) and call.repeated is not None:
+                error.__cause__ = call.repeated  # such as the 429 that has closed the limit
             call.log_end(error)
             raise
         if call.is_watched:

@@ -70,7 +70,8 @@ class SlowLedger(MemoryLedger):
     async def intend(self, *given: object) -> None:
         await self._commit("intend", given[0])
 
-    async def release(self, *given: object) -> None:
+    async def release(self, *given: object, was_sent: bool) -> None:
+        del was_sent
         await self._commit("release", given[0])
 
     async def settle(self, *given: object) -> None:

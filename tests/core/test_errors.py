@@ -124,5 +124,5 @@ def test_headers_are_found_in_lower_case() -> None:
     assert api_error(status=500, headers={"X-Trace": "t"}).headers == {"x-trace": "t"}
 
 
-def test_a_batch_that_failed_has_reached_the_service() -> None:
-    assert BatchError("3 rows were not accepted", report=None).sent is Sent.YES
+def test_a_failed_batch_says_whether_it_was_sent() -> None:
+    assert BatchError("3 rows were not accepted", report=None, sent=Sent.MAYBE).sent is Sent.MAYBE

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from svc_async import ApiError, Session, TransportError
+from svc_async import ApiError, RateLimited, Session, TransportError, WouldWaitTooLong
 from svc_async.ads.posts import Post
 from svc_async.errors import Sent
 from svc_async.sandbox import Fault, Sandbox
@@ -76,3 +76,15 @@ async def test_a_write_that_sets_values_is_sent_again_after_any_passing_fault(
 
     assert (await session.accounts.update(sandbox.account_id, name="New")).name == "New"
     assert sandbox.requests.count(method="PUT") == 2
+
+
+async def test_a_429_that_closes_the_limit_for_too_long_is_the_cause(sandbox: Sandbox, session: Session) -> None:
+    sandbox.faults.on("POST", "*/post").once().do(Fault.rate_limited(900))
+    with pytest.raises(WouldWaitTooLong) as caught:
+        await create_post(sandbox, session)
+
+    assert isinstance(caught.value.__cause__, RateLimited)
+    assert (caught.value.sent, sandbox.requests.total) == (Sent.NO, 1)
+    with pytest.raises(WouldWaitTooLong) as caught:
+        await create_post(sandbox, session)
+    assert (caught.value.__cause__, sandbox.requests.total) == (None, 1)

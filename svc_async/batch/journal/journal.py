@@ -216,8 +216,9 @@ class Journal:
         self.sent[second] = self.sent.get(second, 0) + 1
         self._pending.put("second", second, self.sent[second])
 
-    def mark_refused(self, intent: Intent) -> None:
+    def mark_refused(self, intent: Intent, *, was_sent: bool) -> None:
         """Record that a batch had no effect, so that no quarantine is needed; the next commit includes it."""
+        self._state.requests -= not was_sent
         if self._pending.has("intent", intent.sender):
             self._pending.put("intent", intent.sender, encode_intent(attrs.evolve(intent, sent_at=None)))
         self.store.submit(self._take_changes())

@@ -282,11 +282,11 @@ class JournalLedger:
         if not self._journal.store.is_locked:
             check_sendable(self._journal.confirmed_at, read_boottime(self._clock))
 
-    async def release(self, lane: Lane, /) -> None:
+    async def release(self, lane: Lane, /, *, was_sent: bool) -> None:
         """Note that the request certainly had no effect; the next commit includes it."""
         intent = self._entry_of(lane).intent
         if intent is not None:
-            self._journal.mark_refused(intent)
+            self._journal.mark_refused(intent, was_sent=was_sent)
 
     async def settle(self, lane: Lane, settle: Settle, packed: Iterable[Collection[int]], /) -> None:
         """Note the result of rows; the next commit includes it."""

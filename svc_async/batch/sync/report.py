@@ -46,7 +46,7 @@ class SyncReport:
         if not self.complete:
             total = self.total
             message = f"rows: {total.read} read, {total.failed} failed, {total.pending} pending"
-            raise BatchError(message, report=self)
+            raise BatchError(message, report=self, sent=total.find_sent())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as values that JSON can represent."""

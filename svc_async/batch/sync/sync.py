@@ -199,9 +199,9 @@ class Sync:
             self.state.forget_late(_read_clocks(clock), self.target.settings.quarantine)
             await self.state.settle(on_page=self._course.count_pages("settling"))
         except BatchError as error:
-            raise BatchError(str(error), report=run.report) from error.__cause__
+            raise run.describe_failure(str(error)) from error.__cause__
         except SvcError as error:
-            raise BatchError(f"the sync ended early: {summarize(error)}", report=run.report) from error
+            raise run.describe_failure(f"the sync ended early: {summarize(error)}") from error
         return run.report
 
     async def _wait(self, stage: Stage) -> None:
@@ -243,6 +243,10 @@ class _PlanRun:
             await self._run(
                 "upserts", stage, lambda observers: self.target.send(upserts, observers, expires_at=self.expires_at)
             )
+
+    def describe_failure(self, message: str) -> BatchError:
+        """Return the error of a sync that ended early."""
+        return BatchError(message, report=self.report, sent=self.report.total.find_sent())
 
     async def _run(self, part: Part, stage: Stage, work: Callable[[UpsertObservers], Awaitable[Report]]) -> None:
         observers = self.observers
