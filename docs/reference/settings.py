@@ -1,4 +1,4 @@
-"""Writes settings.md beside it: the settings of the sandbox, from the source of `SandboxConfig`."""
+"""Writes settings.md beside it: the settings of the sandbox and its rate rules, from their source."""
 
 import inspect
 import re
@@ -9,7 +9,8 @@ from typing import Any
 
 import attrs
 
-from svc_async.sandbox import SandboxConfig
+from svc_async.sandbox import RateRule, Sandbox, SandboxConfig
+from svc_async.sandbox.config import CLIENT_NAMES, RATE_RULES
 
 PAGE = Path(__file__).with_name("settings.md")
 
@@ -24,6 +25,17 @@ column names the entries of `tests/contract/assumptions.toml` (`ASM-`), `unspeci
 | Setting | Default | Meaning | Rests on |
 |---|---|---|---|
 """
+_RULES_HEAD = """
+## Rate rules
+
+A request is counted by one rule, and by `total_count` too if it asks for the total count. Messages of the client name
+limits as in the third column; `rate_rules` takes the names of the first:
+`SandboxConfig(rate_rules={"global_reads": RateRule(100, 900, "user")})`. `rate_limits=False` disables all of them.
+
+| Rule | Limit | In messages of the client | Applies to |
+|---|---|---|---|
+"""
+_CALLS_SHOWN = 4
 _DEFAULTS = SandboxConfig()
 _BASIS = re.compile(r"\b(?:ASM|UNS|CON|[A-Z]{2,4})-[\w-]+")
 
@@ -32,7 +44,8 @@ def page() -> str:
     """Return the page."""
     source = inspect.getsource(SandboxConfig)
     meanings = _meanings(source)
-    return _HEAD + "".join(_line(field, meanings[field.name], source) for field in attrs.fields(SandboxConfig))
+    settings = "".join(_line(field, meanings[field.name], source) for field in attrs.fields(SandboxConfig))
+    return _HEAD + settings + _RULES_HEAD + "".join(_rule_line(name, rule) for name, rule in RATE_RULES.items())
 
 
 def _meanings(source: str) -> Mapping[str, str]:
@@ -45,6 +58,14 @@ def _line(field: "attrs.Attribute[Any]", meaning: str, source: str) -> str:
     comment = re.search(rf"^    {field.name}: .*?  # (.*)$", source, re.MULTILINE)
     basis = ", ".join(_BASIS.findall(comment[1])) if comment else ""
     return f"| `{field.name}` | {_default(getattr(_DEFAULTS, field.name))} | {meaning} | {basis} |\n"
+
+
+def _rule_line(name: str, rule: RateRule) -> str:
+    clients = ", ".join(f"`{client}`" for client, own in CLIENT_NAMES.items() if own == name)
+    calls = sorted(f"`{each.method} {each.path}`" for each in Sandbox().operations if each.limit == name)
+    what = f"{len(calls)} calls, such as {calls[0]}" if len(calls) > _CALLS_SHOWN else ", ".join(calls)
+    applies = what or "calls with `with_total_count`"
+    return f"| `{name}` | {rule.requests:,} in {rule.seconds} s for each {rule.scope} | {clients} | {applies} |\n"
 
 
 def _default(value: object) -> str:

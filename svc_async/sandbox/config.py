@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal, get_args, get_origin
 
 import attrs
 
@@ -56,6 +57,32 @@ RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
         "activity_connects": RateRule(450, 900, "user"),
         "filtered_connects": RateRule(50, 900, "user"),
         "stream_rules": RateRule(450, 900, "user"),
+    }
+)
+
+CLIENT_NAMES: Mapping[str, str] = MappingProxyType(  # the rules by what messages of the client call the same limits
+    {
+        "ads.audience_users": "audience_users",
+        "ads.total_count": "total_count",
+        "ads.audience_estimate": "audience_estimate",
+        "ads.keyword_insights": "keyword_insights",
+        "ads.products.read": "product_reads",
+        "ads.products.put": "product_upserts",
+        "ads.products.delete": "product_deletes",
+        "ads.product_sets.read": "product_set_reads",
+        "ads.product_sets.post": "product_set_creations",
+        "ads.product_sets.put": "product_set_updates",
+        "ads.product_catalogs.read": "catalog_reads",
+        "ads.product_catalogs.write": "catalog_writes",
+        "ads.reads.core": "core_reads",
+        "ads.reads.account": "account_reads",
+        "ads.reads.global": "global_reads",
+        "ads.writes": "writes",
+        "webhooks": "webhooks",
+        "webhooks.replay": "replays",
+        "activity.subscriptions": "activity_subscriptions",
+        "activity.stream": "activity_connects",
+        "filtered_stream.stream": "filtered_connects",
     }
 )
 
@@ -135,7 +162,7 @@ class SandboxConfig:
     Attributes:
         hosts: names of this server in `Host`, besides `localhost`, its own `host` and the address of the connection.
         rate_limits: False disables rate limits and their headers.
-        rate_rules: replaces rows of `RATE_RULES` by name.
+        rate_rules: replaces rate rules by name; see the table of rules.
         rate_windows: where windows begin: on multiples of their length, at the first request, or everywhere.
         account_rate_headers: also send the `x-account-rate-limit-*` headers on calls of one account.
         timestamp_skew: seconds that `oauth_timestamp` may differ from the clock.
@@ -332,3 +359,42 @@ class SandboxConfig:
     events_kept: int = 5_000
     keep_bodies: bool = False
     bodies_kept: int = 16_777_216
+
+    def __attrs_post_init__(self) -> None:
+        for field in attrs.fields(SandboxConfig):
+            _check_kind(field, getattr(self, field.name))
+        for name, rule in self.rate_rules.items():
+            if name not in RATE_RULES:
+                raise ValueError(f"rate_rules has a name that no rule has; {_propose_rule(name)}")
+            if not isinstance(rule, RateRule):
+                raise ValueError(  # noqa: TRY004 - wrong settings raise one kind of error
+                    f"rate_rules[{name!r}] must be a RateRule, such as RateRule(100, 900)"
+                )
+
+
+_KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = MappingProxyType(
+    {
+        bool: ((bool,), "True or False"),
+        int: ((int,), "a whole number"),
+        float: ((int, float), "a number"),
+        str: ((str,), "a string"),
+    }
+)
+
+
+def _check_kind(field: "attrs.Attribute[Any]", value: object) -> None:
+    if get_origin(field.type) is Literal:
+        choices = get_args(field.type)
+        if value not in choices:
+            raise ValueError(f"{field.name} must be one of {', '.join(choices)}")
+    elif get_origin(field.type) is Mapping and not isinstance(value, Mapping):
+        raise ValueError(f"{field.name} must be a mapping")
+    elif field.type in _KINDS:
+        types, what = _KINDS[field.type]
+        if not isinstance(value, types) or (isinstance(value, bool) and field.type is not bool):
+            raise ValueError(f"{field.name} must be {what}")
+
+
+def _propose_rule(name: str) -> str:
+    meant = [CLIENT_NAMES[name]] if name in CLIENT_NAMES else get_close_matches(name, RATE_RULES, n=1)
+    return f"use {meant[0]}" if meant else f"there are {', '.join(RATE_RULES)}"

@@ -2,7 +2,9 @@ from typing import Any
 
 import pytest
 
+from svc_async.governor.limits import LIMITS
 from svc_async.sandbox import RateRule, SandboxConfig, VirtualClock
+from svc_async.sandbox.config import CLIENT_NAMES, RATE_RULES
 from svc_async.sandbox.refusal import Refusal
 from svc_async.sandbox.server.rate_limits import RateLimits
 from tests.support.raw_client import RawAnswer, RawClient
@@ -134,3 +136,27 @@ async def test_a_sliding_window_frees_one_at_a_time() -> None:
     limits = RateLimits(clock, SandboxConfig(rate_windows="sliding", rate_rules={"writes": RateRule(2, 60)}))
     assert await take_after(clock, limits, 0, 30, 30, 0, 30) == [True, True, True, False, True]
     assert limits.count("writes", account="a") == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rate_rules": {"ads.reads.global": RateRule(100, 900)}}, "no rule has; use global_reads"),
+        ({"rate_rules": {"account_read": RateRule(100, 900)}}, "no rule has; use account_reads"),
+        ({"rate_rules": {"x": RateRule(100, 900)}}, "no rule has; there are audience_users, "),
+        ({"rate_rules": {"account_reads": 1}}, "must be a RateRule"),
+        ({"rate_rules": 1}, "rate_rules must be a mapping"),
+        ({"rate_limits": "no"}, "rate_limits must be True or False"),
+        ({"rate_windows": "rolling"}, "rate_windows must be one of fixed, first-request, sliding"),
+        ({"ack_timeout": "10"}, "ack_timeout must be a number"),
+        ({"requests_kept": True}, "requests_kept must be a whole number"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SandboxConfig(**settings)
+
+
+def test_the_limits_of_the_client_are_known_by_the_rule_that_counts_the_same() -> None:
+    assert set(CLIENT_NAMES) <= {limit.name for limit in LIMITS}
+    assert set(CLIENT_NAMES.values()) <= set(RATE_RULES)
