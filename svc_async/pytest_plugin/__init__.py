@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from svc_async.sandbox import Sandbox, VirtualClock
     from svc_async.webhooks import WebhookReceiver
 
-__all__ = ["MARKER_ARGUMENTS", "pytest_collection_modifyitems", "pytest_configure", "pytest_fixture_setup"]
+__all__ = ["MARKER_ARGUMENTS", "pytest_configure", "pytest_fixture_setup", "pytest_runtest_setup"]
 
 MARKER_ARGUMENTS = ("seed", "start", "clock", "sandbox", "session", "receiver", "events", "faults", "handler_errors")
 _FIXTURES = frozenset({"svc_clock", "svc_receiver", "svc_sandbox", "svc_session"})
@@ -36,25 +36,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse markers that mean nothing.
-
-    Raises:
-        UsageError: an argument is unknown, or the test has faults and no fixture that they could strike.
-    """
-    for item in items:
-        for marker in item.iter_markers("svc"):
-            unknown = sorted(marker.kwargs.keys() - set(MARKER_ARGUMENTS))
-            if unknown or marker.args:
-                what = f"an unknown argument {unknown[0]!r}" if unknown else "an argument without a name"
-                known = ", ".join(MARKER_ARGUMENTS)
-                raise pytest.UsageError(f"{item.nodeid}: the marker svc has {what}; it takes {known}")
-        own = [marker for marker in item.own_markers if marker.name == "svc" and "faults" in marker.kwargs]
-        if own and _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
-            fixtures = ", ".join(sorted(_FIXTURES))
-            raise pytest.UsageError(
-                f"{item.nodeid}: faults of the marker svc cannot strike; the test uses no {fixtures}"
-            )
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test whose marker means nothing: an argument is unknown, or no fixture is there for its faults."""
+    for marker in item.iter_markers("svc"):
+        unknown = sorted(marker.kwargs.keys() - set(MARKER_ARGUMENTS))
+        if unknown or marker.args:
+            what = f"an unknown argument {unknown[0]!r}" if unknown else "an argument without a name"
+            pytest.fail(f"the marker svc has {what}; it takes {', '.join(MARKER_ARGUMENTS)}", pytrace=False)
+    own = [marker for marker in item.own_markers if marker.name == "svc" and "faults" in marker.kwargs]
+    if own and _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+        fixtures = ", ".join(sorted(_FIXTURES))
+        pytest.fail(f"faults of the marker svc cannot strike; the test uses no {fixtures}", pytrace=False)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any
 
 import pytest
 
@@ -59,8 +58,10 @@ def _arm_faults(sandbox: Sandbox, world: World) -> None:
             pytest.fail(f"the marker svc has an unusable fault, faults[{index}]: {problem}", pytrace=False)
 
 
-def _arm(sandbox: Sandbox, fault: Mapping[str, Any]) -> str:
+def _arm(sandbox: Sandbox, fault: object) -> str:
     """Arm a fault; return why it cannot be armed, or nothing."""
+    if not isinstance(fault, Mapping):
+        return 'it must be a dictionary, such as {"kind": "hang"}'
     try:
         arm(sandbox.faults, fault)
     except Refusal as refusal:

@@ -97,7 +97,7 @@ class World:
         """Return what the markers of a test say; of each argument the closest marker decides.
 
         Raises:
-            Failed: a setting is unknown.
+            Failed: an argument or a setting is unknown or unusable.
         """
         given: dict[str, Any] = {}
         for marker in item.iter_markers("svc"):
@@ -107,13 +107,43 @@ class World:
             pytest.fail("the marker svc takes clock='jump' or clock='manual'", pytrace=False)
         if world.handler_errors not in {"fail", "allow"}:
             pytest.fail("the marker svc takes handler_errors='fail' or handler_errors='allow'", pytrace=False)
+        _check_start(world.start)
+        for argument, (kind, what) in _KINDS.items():
+            if not isinstance(getattr(world, argument), kind):
+                pytest.fail(f"the marker svc takes {argument} as {what}", pytrace=False)
         _check_names("sandbox", world.sandbox, attrs.fields_dict(SandboxConfig))
+        _check_settings(world.sandbox)
         _check_names("session", world.session, CommonOptions.__annotations__)
         _check_names("receiver", world.receiver, _RECEIVER_SETTINGS)
         return world
 
 
 _RECEIVER_SETTINGS = [name for name in inspect.signature(WebhookReceiver).parameters if name not in {"clock", "keys"}]
+
+
+_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "seed": (int, "a whole number"),
+    "sandbox": (Mapping, "a dictionary of settings"),
+    "session": (Mapping, "a dictionary of settings"),
+    "receiver": (Mapping, "a dictionary of settings"),
+    "events": ((list, tuple), "a list of types of events"),
+    "faults": ((list, tuple), 'a list of dictionaries, such as [{"kind": "hang"}]'),
+}
+
+
+def _check_start(start: object) -> None:
+    try:
+        VirtualClock(start)  # type: ignore[arg-type]  # which is what is checked
+    except (TypeError, ValueError, AttributeError):
+        message = "the marker svc takes start as an ISO 8601 time with a time zone, such as 2026-06-10T12:00:00Z"
+        pytest.fail(message, pytrace=False)
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    try:
+        SandboxConfig(**settings)
+    except ValueError as error:
+        pytest.fail(f"the marker svc has an unusable setting of sandbox: {error}", pytrace=False)
 
 
 def _check_names(argument: str, given: Mapping[str, Any], known: Iterable[str]) -> None:

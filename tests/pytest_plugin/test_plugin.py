@@ -152,6 +152,11 @@ async def test_with_an_unusable_fault(svc_sandbox):
     pass
 
 
+@pytest.mark.svc(faults=["hang"])
+async def test_with_a_fault_that_is_no_dictionary(svc_sandbox):
+    pass
+
+
 async def test_the_closest_marker_decides(svc_sandbox):
     from svc_async.sandbox import Sandbox
 
@@ -189,7 +194,7 @@ def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(p
         test_2=anyio.header + COMMON.replace(CHECK, ""),
         test_3=SETTINGS,
     )
-    result.assert_outcomes(passed=6 + 2 + 2, failed=5 + 1 + 1, errors=6 + 1)
+    result.assert_outcomes(passed=6 + 2 + 2, failed=5 + 1 + 2, errors=6 + 1)
     result.stdout.fnmatch_lines(list(ERRORS))
     result.stdout.fnmatch_lines(list(FAILURES))
 
@@ -219,22 +224,49 @@ FAILURES = (
     "* GET * /ads/12/accounts/secret -> 403: the account is not associated with the user",
     "a fault did not strike: *",
     "the marker svc has an unusable fault, faults[[]0]: status must be a whole number from 400 *",
+    "the marker svc has an unusable fault, faults[[]0]: it must be a dictionary, *",
 )
 
 
 @pytest.mark.parametrize(
     ("marker", "message"),
     [
-        ("sed=3", "test_user.py::test: the marker svc has an unknown argument 'sed'; it takes seed, *"),
-        ("3", "test_user.py::test: the marker svc has an argument without a name; it takes seed, *"),
-        ("faults=[]", "test_user.py::test: faults of the marker svc cannot strike; the test uses no svc_clock, *"),
+        ("sed=3", "the marker svc has an unknown argument 'sed'; it takes seed, *"),
+        ("3", "the marker svc has an argument without a name; it takes seed, *"),
+        ("faults=[]", "faults of the marker svc cannot strike; the test uses no svc_clock, *"),
     ],
 )
-def test_a_marker_that_means_nothing_is_refused(pytester: pytest.Pytester, marker: str, message: str) -> None:
-    pytester.makepyfile(test_user=f"import pytest\n\n@pytest.mark.svc({marker})\ndef test():\n    pass\n")
+def test_a_marker_that_means_nothing_fails_only_its_test(pytester: pytest.Pytester, marker: str, message: str) -> None:
+    code = f"import pytest\n\n@pytest.mark.svc({marker})\ndef test():\n    pass\n\n\ndef test_other():\n    pass\n"
+    pytester.makepyfile(test_user=code)
     result = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:randomly", "--strict-markers")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{message}"])
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines([f"*{message}"])
+
+
+@pytest.mark.parametrize(
+    ("marker", "message"),
+    [
+        ("start='yesterday'", "the marker svc takes start as an ISO 8601 time with a time zone, such as *"),
+        ("start='2026-06-10T12:00:00'", "the marker svc takes start as an ISO 8601 time with a time zone, such as *"),
+        ("start=5", "the marker svc takes start as an ISO 8601 time with a time zone, such as *"),
+        ("faults={'kind': 'hang'}", "the marker svc takes faults as a list of dictionaries, such as *"),
+        ("events='post.create'", "the marker svc takes events as a list of types of events"),
+        ("sandbox=5", "the marker svc takes sandbox as a dictionary of settings"),
+        ("sandbox={'rate_limits': 'no'}", "*unusable setting of sandbox: rate_limits must be True or False"),
+        ("sandbox={'rate_rules': {'account_reads': 1}}", "*must be a RateRule, such as RateRule(100, 900)"),
+        (
+            "sandbox={'rate_rules': {'ads.reads.global': 1}}",
+            "*rate_rules has a name that no rule has; use *",
+        ),
+    ],
+)
+def test_a_wrong_value_of_the_marker_is_one_sentence(pytester: pytest.Pytester, marker: str, message: str) -> None:
+    pytester.makepyfile(f"import pytest\n\n@pytest.mark.svc({marker})\ndef test(svc_clock):\n    pass\n")
+    result = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:randomly")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([message])
+    result.stdout.no_fnmatch_line("*Traceback*")
 
 
 def test_the_marker_takes_what_a_world_has() -> None:
