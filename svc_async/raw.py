@@ -10,6 +10,7 @@ import attrs
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument
+from svc_async.value_rules import MAPPING, TEXT, or_none
 from svc_async.wire.params import Param, segment, to_pairs
 from svc_async.wire.route import Reply, Request, Surface
 from svc_async.wire.writing import to_json
@@ -120,6 +121,7 @@ class RawCalls(ABC):
             into: the model of one record; without it, records are plain values.
             surface: `"ads_sandbox"` for the sandbox host of the advertising API.
         """
+        or_none(MAPPING).check("params", params)
         if params and not params.keys().isdisjoint({"cursor", "with_total_count"}):
             raise InvalidArgument(
                 "params", "must contain neither `cursor`, which `pages()` takes, nor `with_total_count`"
@@ -128,6 +130,9 @@ class RawCalls(ABC):
 
 
 def _build(method: str, path: str, params: Mapping[str, Param] | None, surface: Surface | str | None) -> Request[Any]:
+    or_none(MAPPING).check("params", params)
+    TEXT.check("method", method)
+    TEXT.check("path", path)
     if not (method.isascii() and method.isalpha()):
         raise InvalidArgument("method", "must be an HTTP method")
     if not path.startswith("/") or "?" in path or "#" in path:

@@ -11,28 +11,27 @@ import attrs
 
 from svc_async import state as shared_state
 from svc_async.auth.credentials import AppCredentials, Credentials, OAuth2UserCredentials
-from svc_async.clock import Clock, SystemClock
+from svc_async.clock import Clock
 from svc_async.engine.answers import await_with_answer
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries
-from svc_async.engine.transport import Timeouts
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.governor.governor import Governor
 from svc_async.handles import AccountHandle, ProductCatalogHandle, services
 from svc_async.monitoring import logs
 from svc_async.raw import RawCalls
-from svc_async.wire.base_urls import Endpoints, proxy_url
+from svc_async.value_rules import POSITIVE_SECONDS, or_none
+from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import CallAnswer
-from svc_async.wire.route import Surface
 from svc_async.wiring import (
+    RETRIES,
     CommonOptions,
     SandboxSource,
     SessionOptions,
     SessionResources,
     SessionSettings,
     SettingsSource,
-    app_of,
     open_resources,
 )
 
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 T = TypeVar("T")
-
-_ADVICE = "; Session.from_env() reads them from the environment, Session.sandbox() needs none"
 
 
 class Session(RawCalls):
@@ -97,23 +94,12 @@ class Session(RawCalls):
         clock: Clock | None = None,
         **options: Unpack[CommonOptions],
     ) -> None:
-        caller = credentials or app
         try:
-            proxies = dict.fromkeys(Surface, proxy_url(proxy)) if proxy else {}
+            settings = SessionSettings.create(
+                credentials, app=app, endpoints=endpoints, proxy=proxy, clock=clock, **options
+            )
         finally:
             del proxy  # its password must not be among the locals of a traceback
-        if not isinstance(caller, Credentials):
-            raise InvalidArgument("credentials", f"must be given{_ADVICE}")
-        if endpoints is None:
-            raise InvalidArgument("endpoints", f"must be given{_ADVICE}")
-        settings = SessionSettings(
-            credentials=caller,
-            app=app or app_of(caller),
-            endpoints=endpoints,
-            proxies=proxies,
-            clock=clock or SystemClock(),
-            **options,
-        )
         self._bind(settings)
 
     def _bind(self, source: SettingsSource, resources: SessionResources | None = None) -> None:
@@ -267,11 +253,16 @@ class Session(RawCalls):
         """Return a session that shares connections and governor, with other seconds for one exchange or other retries.
 
         It is open as long as this one; closing it has no effect on this one.
+
+        Raises:
+            InvalidArgument: the timeout is no number of seconds greater than 0, or retries are no `Retries`.
         """
+        or_none(POSITIVE_SECONDS).check("timeout", timeout)
+        RETRIES.check("retries", retries)
         resources = self._require_open()
         pipeline = resources.pipeline.but(
-            timeout=resources.pipeline.timeout if timeout is None else Timeouts(total=timeout).total,
-            retries=retries or resources.pipeline.retries,
+            timeout=resources.pipeline.timeout if timeout is None else timeout,
+            retries=resources.pipeline.retries if retries is None else retries,
         )
         return self._derive(attrs.evolve(resources, pipeline=pipeline))
 

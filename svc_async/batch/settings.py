@@ -1,14 +1,13 @@
 """The settings of a batch job with their defaults, stated once, and its observers."""
 
-from collections.abc import Callable
-from math import inf
-from typing import Literal, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, get_args
 
 import attrs
 
 from svc_async.batch.report import Failure, Progress, Receipt
-from svc_async.errors import InvalidArgument
 from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers
+from svc_async.value_rules import COUNT, FUNCTION, SECONDS, ValueRule, one_of, or_none, whole_number
 
 __all__ = [
     "DEFAULTS",
@@ -25,8 +24,20 @@ _MOST_REQUESTS = 1_000
 """Each lane takes memory, and the limits of the service allow a few dozen at a time."""
 
 
-def _is_whole(number: float) -> bool:
-    return isinstance(number, int)
+_RULES: Mapping[str, ValueRule] = {
+    "concurrency": whole_number(1, _MOST_REQUESTS),
+    "users_per_operation": COUNT,
+    "ordering": one_of(get_args(Ordering)),
+    "quarantine": SECONDS,
+    "retry_delays": ValueRule(
+        lambda value: isinstance(value, tuple) and all(map(SECONDS.accepts, value)),
+        "a sequence of seconds of at least 0",
+    ),
+}
+
+
+def _to_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping) else value
 
 
 @attrs.frozen(kw_only=True)
@@ -50,19 +61,11 @@ class BatchSettings:
     users_per_operation: int = 25
     ordering: Ordering = "key"
     quarantine: float = 120.0
-    retry_delays: tuple[float, ...] = attrs.field(default=(0, 60, 300), converter=tuple[float, ...])
+    retry_delays: tuple[float, ...] = attrs.field(default=(0, 60, 300), converter=_to_tuple)
 
     def __attrs_post_init__(self) -> None:
-        if self.ordering not in get_args(Ordering):
-            raise InvalidArgument("ordering", f"must be one of {', '.join(get_args(Ordering))}")
-        if not (_is_whole(self.concurrency) and 1 <= self.concurrency <= _MOST_REQUESTS):
-            raise InvalidArgument("concurrency", f"must be a whole number from 1 to {_MOST_REQUESTS:,}")
-        if not (_is_whole(self.users_per_operation) and self.users_per_operation >= 1):
-            raise InvalidArgument("users_per_operation", "must be a whole number of at least 1")
-        if not 0 <= self.quarantine < inf:
-            raise InvalidArgument("quarantine", "must be at least 0 seconds")
-        if not all(0 <= delay < inf for delay in self.retry_delays):
-            raise InvalidArgument("retry_delays", "must be seconds of at least 0")
+        for name, rule in _RULES.items():  # no validators: msgspec, which reads the settings of a journal, calls none
+            rule.check(name, getattr(self, name))
 
     @property
     def ordered(self) -> bool:
@@ -71,6 +74,8 @@ class BatchSettings:
 
 
 DEFAULTS = BatchSettings()
+
+_OBSERVER = or_none(FUNCTION)
 
 
 @attrs.frozen(kw_only=True)
@@ -96,11 +101,14 @@ class Observers:
         progress: called with how far the job is.
         on_receipt: called with each request that settled rows.
         on_failure: called with each row that failed; the report keeps only the first 10,000.
+
+    Raises:
+        InvalidArgument: one is no function.
     """
 
-    progress: Callable[[Progress], object] | None = None
-    on_receipt: Callable[[Receipt], object] | None = None
-    on_failure: Callable[[Failure], object] | None = None
+    progress: Callable[[Progress], object] | None = attrs.field(default=None, validator=_OBSERVER)
+    on_receipt: Callable[[Receipt], object] | None = attrs.field(default=None, validator=_OBSERVER)
+    on_failure: Callable[[Failure], object] | None = attrs.field(default=None, validator=_OBSERVER)
 
 
 @attrs.frozen

@@ -23,6 +23,7 @@ from svc_async.cluster.worker.sessions import describe_versions
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import InvalidArgument, SvcError
 from svc_async.state.journals import StateJournal
+from svc_async.value_rules import COUNT, or_none
 
 __all__ = [
     "ClusterFailed",
@@ -147,8 +148,7 @@ def check_call(
     if origin is None:
         rule = "must come from Session.from_env() or from_profile(): credentials are never sent to a worker"
         raise InvalidArgument("credentials", rule)
-    if shards is not None and shards < 1:
-        raise InvalidArgument("shards", "must be at least 1")
+    or_none(COUNT).check("shards", shards)
     if observers.on_receipt is not None:
         raise InvalidArgument("on_receipt", "must not be given with cluster=: the receipts stay on the workers")
     return journal, origin

@@ -48,7 +48,7 @@ async def await_with_answer(awaitable: Awaitable[T], session: object) -> tuple[T
         InvalidArgument: the awaitable is a task, which may have begun.
         WrongState: the session received no answer.
     """
-    if asyncio.isfuture(awaitable):
+    if asyncio.isfuture(awaitable) or not isinstance(awaitable, Awaitable):
         raise InvalidArgument("awaitable", "must be a call that has not begun, such as a coroutine, and not a task")
     collector = AnswerCollector(session, current_collector.get())
     token = current_collector.set(collector)

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from svc_async.engine.pipeline import Pipeline
-from svc_async.errors import InvalidArgument, UnexpectedAnswer
+from svc_async.errors import UnexpectedAnswer
+from svc_async.value_rules import or_none, whole_number
 from svc_async.wire.envelope import Page, make_unexpected
 from svc_async.wire.route import Request
 
@@ -16,6 +17,7 @@ __all__ = ["CountedPager", "Pager"]
 
 T = TypeVar("T")
 
+_LIMIT = or_none(whole_number(0), "all")
 _LOOP = "pagination loop: the service returned the cursor it was called with"
 
 
@@ -79,8 +81,7 @@ class Pager(Generic[T]):
         Args:
             limit: the maximum number of records; None returns all.
         """
-        if limit is not None and limit < 0:
-            raise InvalidArgument("limit", "must be at least 0")
+        _LIMIT.check("limit", limit)
         records: list[T] = []
         if limit == 0:
             return records

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 
 from svc_async.clock import Clock
-from svc_async.errors import ApiError, InvalidArgument, Sent, SvcError, WouldWaitTooLong
+from svc_async.errors import ApiError, Sent, SvcError, WouldWaitTooLong
+from svc_async.value_rules import COUNT, SECONDS, SECONDS_OR_INFINITE, SHARE
 from svc_async.wire.outcome import Effect, Repeat, outcome_of
 
 if TYPE_CHECKING:
@@ -40,19 +41,16 @@ class Retries:
         longest_wait: the maximum of one wait in seconds, unless the service asks for more.
         deadline: seconds from the first attempt, after which no further attempt starts.
         jitter: the random share of a wait, from 0 to 1.
+
+    Raises:
+        InvalidArgument: names the one that breaks its rule.
     """
 
-    attempts: int = attrs.field(default=5)
-    first_wait: float = attrs.field(default=0.5)
-    longest_wait: float = attrs.field(default=30.0)
-    deadline: float = attrs.field(default=300.0)
-    jitter: float = attrs.field(default=0.5)
-
-    def __attrs_post_init__(self) -> None:
-        if self.attempts < 1:
-            raise InvalidArgument("attempts", "must be at least 1")
-        if min(self.first_wait, self.longest_wait, self.deadline) < 0 or not 0 <= self.jitter <= 1:
-            raise InvalidArgument("retries", "must have waits and a deadline of at least 0 and a jitter from 0 to 1")
+    attempts: int = attrs.field(default=5, validator=COUNT)
+    first_wait: float = attrs.field(default=0.5, validator=SECONDS)
+    longest_wait: float = attrs.field(default=30.0, validator=SECONDS_OR_INFINITE)
+    deadline: float = attrs.field(default=300.0, validator=SECONDS_OR_INFINITE)
+    jitter: float = attrs.field(default=0.5, validator=SHARE)
 
     @classmethod
     def none(cls) -> "Retries":

@@ -23,7 +23,6 @@ from yarl import URL
 from svc_async.clock import Clock
 from svc_async.engine.exchange import ConnectionBroken, ConnectionUnusable, Exchange, ObservedRequest, UsedConnections
 from svc_async.errors import (
-    InvalidArgument,
     Sent,
     StreamDropped,
     SvcError,
@@ -32,6 +31,7 @@ from svc_async.errors import (
     UnexpectedAnswer,
     WrongState,
 )
+from svc_async.value_rules import POSITIVE_SECONDS, or_none
 from svc_async.wire.envelope import Answer
 from svc_async.wire.route import Blocks
 
@@ -55,14 +55,13 @@ class Timeouts:
     Attributes:
         total: from leaving the governor to the end of the answer; None has no limit.
         connect: to open a new connection, including TLS.
+
+    Raises:
+        InvalidArgument: names the one that breaks its rule.
     """
 
-    total: float | None = 60.0
-    connect: float = 10.0
-
-    def __attrs_post_init__(self) -> None:
-        if (self.total is not None and self.total <= 0) or self.connect <= 0:
-            raise InvalidArgument("timeouts", "must be greater than 0 seconds")
+    total: float | None = attrs.field(default=60.0, validator=or_none(POSITIVE_SECONDS, "no limit"))
+    connect: float = attrs.field(default=10.0, validator=POSITIVE_SECONDS)
 
 
 _FAILURES: Final = (ConnectionBroken, ConnectionUnusable, aiohttp.ClientError, OSError)

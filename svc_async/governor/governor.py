@@ -25,7 +25,7 @@ Windows come from a store (`window_store.py`): counts may be local or shared. A 
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -34,16 +34,30 @@ from uuid import uuid4
 import attrs
 
 from svc_async.clock import Clock, SystemClock
-from svc_async.errors import InvalidArgument
 from svc_async.governor.buckets import BucketTable
 from svc_async.governor.fair_queue import Bucket
 from svc_async.governor.limits import LIMITS, Limit
 from svc_async.governor.scheduler import RequestScheduler
 from svc_async.governor.slot import Priority, Slot
 from svc_async.governor.window_store import LocalWindows, WindowStore
+from svc_async.value_rules import CLOCK, SECONDS_OR_INFINITE, ValueRule, has_members, instance_of, is_number, or_none
 from svc_async.wire.route import Request
 
 __all__ = ["BucketState", "Governor"]
+
+
+def _are_limits(value: object) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(each, Limit) for each in value)
+
+
+_RULES: Mapping[str, ValueRule] = {
+    "headroom": ValueRule(lambda value: is_number(value) and 0 < value <= 1, "above 0 and at most 1"),
+    "max_wait": or_none(SECONDS_OR_INFINITE, "no limit"),
+    "limits": ValueRule(_are_limits, "a sequence of Limit, such as LIMITS"),
+    "windows": or_none(has_members("a store of windows, such as state.windows()", "open", "close")),
+    "clock": or_none(CLOCK),
+    "rng": or_none(instance_of(random.Random, "random.Random(...)")),
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -107,13 +121,14 @@ class Governor:
             rng: the source of the jitter.
 
         Raises:
-            InvalidArgument: `headroom` is out of bounds.
+            InvalidArgument: names the setting that breaks its rule.
         """
-        if not 0 < headroom <= 1:
-            raise InvalidArgument("headroom", "must be above 0 and at most 1")
+        given = (headroom, max_wait, limits, windows, clock, rng)
+        for (name, rule), value in zip(_RULES.items(), given, strict=True):
+            rule.check(name, value)
         self.max_wait = max_wait
         self.id = uuid4().hex
-        self.windows = windows or LocalWindows()
+        self.windows = LocalWindows() if windows is None else windows
         self._scheduler = RequestScheduler(clock or SystemClock(), rng or random.Random())  # noqa: S311 - jitter is no secret
         self._buckets: BucketTable[Slot] = BucketTable(
             limits,

@@ -8,11 +8,11 @@ import enum
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import attrs
 
 from svc_async.errors import InvalidArgument
+from svc_async.value_rules import COUNT, POSITIVE_SECONDS
 from svc_async.wire.route import Surface
 
 __all__ = ["LIMITS", "Limit", "Scope", "change_limit"]
@@ -34,11 +34,6 @@ class Scope(enum.Enum):
     """One ad account; where the path names none, the user."""
 
 
-def _check_positive(_limit: "Limit", attribute: "attrs.Attribute[Any]", value: float) -> None:
-    if value <= 0:
-        raise InvalidArgument(attribute.name, "must be greater than 0")
-
-
 @attrs.frozen(slots=False)
 class Limit:
     """One row of the table: how many requests a group of endpoints admits per period.
@@ -57,8 +52,8 @@ class Limit:
     """
 
     name: str
-    requests: int = attrs.field(validator=_check_positive)
-    period: float = attrs.field(validator=_check_positive)
+    requests: int = attrs.field(validator=COUNT)
+    period: float = attrs.field(validator=POSITIVE_SECONDS)
     scope: Scope
     methods: frozenset[str]
     template: str

@@ -10,7 +10,6 @@ import enum
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 import attrs
 
@@ -22,6 +21,16 @@ from svc_async.errors import (
     SvcError,
     TooManyConnections,
     TransportError,
+)
+from svc_async.value_rules import (
+    MAPPING,
+    POSITIVE_SECONDS,
+    SECONDS,
+    SECONDS_OR_INFINITE,
+    ValueRule,
+    is_number,
+    or_none,
+    whole_number,
 )
 from svc_async.wire.outcome import Repeat, outcome_of
 
@@ -66,9 +75,7 @@ class Growth(enum.Enum):
     EXPONENTIAL = enum.auto()
 
 
-def _check_not_negative(_: object, field: "attrs.Attribute[Any]", value: float | None) -> None:
-    if value is not None and value < 0:
-        raise InvalidArgument(field.name, "must be at least 0")
+_AMOUNT = ValueRule(lambda value: is_number(value) and value >= 0, "a number of at least 0")
 
 
 @attrs.frozen(kw_only=True)
@@ -86,12 +93,12 @@ class BackoffRule:
     """
 
     name: str
-    initial: float = attrs.field(default=0.0, validator=_check_not_negative)
-    maximum: float = attrs.field(default=0.0, validator=_check_not_negative)
+    initial: float = attrs.field(default=0.0, validator=SECONDS)
+    maximum: float = attrs.field(default=0.0, validator=SECONDS_OR_INFINITE)
     growth: Growth = Growth.EXPONENTIAL
-    jitter: float = attrs.field(default=0.0, validator=_check_not_negative)
+    jitter: float = attrs.field(default=0.0, validator=_AMOUNT)
     honors_retry_after: bool = False
-    max_failures: int | None = attrs.field(default=None, validator=_check_not_negative)
+    max_failures: int | None = attrs.field(default=None, validator=or_none(whole_number(0), "any number"))
 
     def delay(self, failures: int, sample: float) -> float:
         """Return the seconds to wait after a number of consecutive failures.
@@ -131,12 +138,10 @@ class Reconnects:
         rules: how long to wait, by the reason of the disconnect.
     """
 
-    min_age: float = 30.0
-    rules: Mapping[DisconnectReason, BackoffRule] = BACKOFF_RULES
+    min_age: float = attrs.field(default=30.0, validator=POSITIVE_SECONDS)
+    rules: Mapping[DisconnectReason, BackoffRule] = attrs.field(default=BACKOFF_RULES, validator=MAPPING)
 
     def __attrs_post_init__(self) -> None:
-        if self.min_age <= 0:
-            raise InvalidArgument("min_age", "must be greater than 0 seconds")
         if missing := [reason.value for reason in DisconnectReason if reason not in self.rules]:
             raise InvalidArgument("rules", f"must have a rule for {', '.join(missing)}")
 

@@ -23,6 +23,7 @@ from svc_async.streams.recent_keys import RecentKeys
 from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import NO_REACH, REPLAY_REACH, Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange, StreamState, StreamStats
+from svc_async.value_rules import COUNT, FLAG, FUNCTION, POSITIVE_SECONDS, instance_of, one_of, or_none
 from svc_async.wire.params import Param
 from svc_async.wire.route import Route
 
@@ -38,9 +39,7 @@ RECENT_KEYS = 100_000
 """How many events are remembered to recognise one that comes again: more than a backfill of a busy stream holds."""
 
 
-def _check_positive(_: object, field: "attrs.Attribute[Any]", value: float) -> None:
-    if value <= 0:
-        raise InvalidArgument(field.name, "must be greater than 0")
+_OBSERVER = or_none(FUNCTION)
 
 
 @attrs.frozen(kw_only=True)
@@ -62,25 +61,19 @@ class StreamSettings:
         on_malformed: called with every line that is not an event, instead of logging it.
     """
 
-    recover: Recover = "auto"
-    since: Checkpoint | None = None
-    dedupe: bool = True
-    queue_size: int = attrs.field(default=10_000, validator=_check_positive)
-    queue_bytes: int = attrs.field(default=QUEUE_BYTES, validator=_check_positive)
-    overflow: Overflow = "block"
+    recover: Recover = attrs.field(default="auto", validator=one_of(get_args(Recover)))
+    since: Checkpoint | None = attrs.field(default=None, validator=or_none(instance_of(Checkpoint, "a Checkpoint")))
+    dedupe: bool = attrs.field(default=True, validator=FLAG)
+    queue_size: int = attrs.field(default=10_000, validator=COUNT)
+    queue_bytes: int = attrs.field(default=QUEUE_BYTES, validator=COUNT)
+    overflow: Overflow = attrs.field(default="block", validator=one_of(get_args(Overflow)))
     # Unspecified: a heartbeat comes at least every 20 seconds (contract UNS-stream-protocol); this leaves a margin.
-    stall_timeout: float = attrs.field(default=25.0, validator=_check_positive)
-    max_line_bytes: int = attrs.field(default=8 * 2**20, validator=_check_positive)
-    reconnects: Reconnects = attrs.field(factory=Reconnects)
-    on_state: Callable[[StateChange], object] | None = None
-    on_gap: Callable[[Gap], object] | None = None
-    on_malformed: Callable[[MalformedLine], object] | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if self.recover not in get_args(Recover):
-            raise InvalidArgument("recover", f"must be one of {', '.join(get_args(Recover))}")
-        if self.overflow not in get_args(Overflow):
-            raise InvalidArgument("overflow", f"must be one of {', '.join(get_args(Overflow))}")
+    stall_timeout: float = attrs.field(default=25.0, validator=POSITIVE_SECONDS)
+    max_line_bytes: int = attrs.field(default=8 * 2**20, validator=COUNT)
+    reconnects: Reconnects = attrs.field(factory=Reconnects, validator=instance_of(Reconnects, "Reconnects(...)"))
+    on_state: Callable[[StateChange], object] | None = attrs.field(default=None, validator=_OBSERVER)
+    on_gap: Callable[[Gap], object] | None = attrs.field(default=None, validator=_OBSERVER)
+    on_malformed: Callable[[MalformedLine], object] | None = attrs.field(default=None, validator=_OBSERVER)
 
 
 class EventStream:

@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from svc_async.errors import WrongState
 from svc_async.session import Session
+from svc_async.value_rules import instance_of
 from svc_async.webhooks.receiver import WebhookReceiver
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["instrument"]
 
+_TARGET = instance_of(Session | WebhookReceiver, "a Session or a WebhookReceiver")
 _instrumented: "WeakSet[Session | WebhookReceiver]" = WeakSet()
 
 
@@ -44,8 +46,10 @@ def instrument(
 
     Raises:
         ImportError: the extra `otel` is not installed.
+        InvalidArgument: it is neither a session nor a receiver.
         WrongState: it is instrumented already.
     """
+    _TARGET.check("target", target)
     try:
         from svc_async.telemetry.meters import create_meter, create_tracer  # noqa: PLC0415 - needs an extra
         from svc_async.telemetry.receivers import ReceiverTelemetry, observe_backlog  # noqa: PLC0415 - likewise

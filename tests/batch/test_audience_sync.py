@@ -345,7 +345,7 @@ async def test_a_sync_that_could_not_be_finished_reports_both_parts(audience: Au
 @pytest.mark.parametrize(
     ("settings", "rule"),
     [
-        ({"max_removal_share": 1.1}, "max_removal_share must be from 0 to 1"),
+        ({"max_removal_share": 1.1}, "max_removal_share must be a number from 0 to 1"),
         ({"refresh_within": timedelta(days=-1)}, "refresh_within must be at least 0"),
         ({"refresh_within": timedelta.max}, "refresh_within must be at most 36,500 days"),
         ({"concurrency": 0}, "concurrency must be a whole number from 1 to 1,000"),

@@ -230,6 +230,6 @@ async def test_no_answer_holds_a_lane_for_more_than_an_hour(
 
 @pytest.mark.parametrize("delay", [-1.0, math.nan, math.inf])
 async def test_a_delay_that_never_ends_is_refused(users: AudienceUsers, service: FakeService, delay: float) -> None:
-    with pytest.raises(InvalidArgument, match="retry_delays must be seconds of at least 0"):
+    with pytest.raises(InvalidArgument, match="retry_delays must be a sequence of seconds of at least 0"):
         await users.upload(make_members(1), retry_delays=[delay])
     assert not service.bodies

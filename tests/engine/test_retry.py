@@ -245,11 +245,11 @@ async def test_a_cancelled_wait_makes_no_further_call() -> None:
     ("wrong", "parameter"),
     [
         ({"attempts": 0}, "attempts"),
-        ({"first_wait": -0.1}, "retries"),
-        ({"longest_wait": -0.1}, "retries"),
-        ({"deadline": -0.1}, "retries"),
-        ({"jitter": -0.1}, "retries"),
-        ({"jitter": 1.1}, "retries"),
+        ({"first_wait": -0.1}, "first_wait"),
+        ({"longest_wait": -0.1}, "longest_wait"),
+        ({"deadline": -0.1}, "deadline"),
+        ({"jitter": -0.1}, "jitter"),
+        ({"jitter": 1.1}, "jitter"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float], parameter: str) -> None:

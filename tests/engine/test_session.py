@@ -508,7 +508,7 @@ async def test_a_call_without_an_answer_ends_at_its_timeout(timeouts: Timeouts |
 
 
 async def test_a_timeout_that_makes_no_sense_is_refused(session: Session) -> None:
-    with pytest.raises(InvalidArgument, match="^timeouts must be greater than 0"):
+    with pytest.raises(InvalidArgument, match="^timeout must be a number of seconds greater than 0$"):
         session.but(timeout=0)
 
 

@@ -183,7 +183,7 @@ def test_the_table_can_be_changed() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"min_age": 0}, "^min_age must be greater than 0 seconds$"),
+        ({"min_age": 0}, "^min_age must be a number of seconds greater than 0$"),
         (
             {"rules": {}},
             "^rules must have a rule for closed, closed early, unreachable, unavailable, rate limited, too many",
@@ -197,7 +197,7 @@ def test_invalid_settings_are_refused(wrong: dict[str, object], message: str) ->
 
 @pytest.mark.parametrize("field", ["initial", "maximum", "jitter", "max_failures"])
 def test_the_numbers_of_a_rule_must_not_be_negative(field: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"^{field} must be at least 0"):
+    with pytest.raises(InvalidArgument, match=f"^{field} must be a .*number of.* at least 0"):
         BackoffRule(name="x", **{field: -1})  # type: ignore[arg-type]  # wrong on purpose
 
 

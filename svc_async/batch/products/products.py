@@ -49,6 +49,7 @@ from svc_async.batch.sync.sync import Sync, make_sending_hooks
 from svc_async.batch.uploader import Uploader
 from svc_async.errors import InvalidArgument
 from svc_async.sources.rows import ArrowTable
+from svc_async.value_rules import FUNCTION, or_none
 from svc_async.wire.route import Surface
 
 __all__ = ["Products"]
@@ -127,6 +128,7 @@ class Products(CatalogProducts):
             concurrency=concurrency, ordering=ordering, quarantine=quarantine, retry_delays=retry_delays
         )
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
+        or_none(FUNCTION).check("on_result", on_result)
         if cluster is not None:
             if on_result is not None:
                 raise InvalidArgument("on_result", "must not be given with cluster=: the results stay on the workers")

@@ -33,6 +33,7 @@ from svc_async.users.digests import restore_hash
 from svc_async.users.encoding import EncodedSlices, MemberEncoder
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 from svc_async.users.tables import Columns, Rows
+from svc_async.value_rules import DURATION, or_none
 
 __all__ = ["AudienceCalls", "AudienceTarget", "MemberRows"]
 
@@ -125,6 +126,7 @@ class AudienceTarget:
     settings: BatchSettings = attrs.field(factory=BatchSettings)
 
     def __attrs_post_init__(self) -> None:
+        or_none(DURATION).check("lifetime", self.lifetime)
         if self.lifetime is not None and self.lifetime < _MIN_LIFETIME:
             raise InvalidArgument("lifetime", f"must be at least {_MIN_LIFETIME.days} day")
         if self.lifetime is not None and self.lifetime > MAX_TIME:

@@ -1,6 +1,6 @@
 """The settings of a sync, and its observers; no I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import attrs
@@ -9,11 +9,16 @@ from svc_async.batch.report import Failure
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.plan import Plan
 from svc_async.errors import InvalidArgument
+from svc_async.value_rules import DURATION, FLAG, FUNCTION, SHARE, ValueRule, or_none
 
 __all__ = ["MAX_TIME", "SYNC_DEFAULTS", "SyncObservers", "SyncSettings"]
 
 MAX_TIME = timedelta(days=36_500)
 """The longest time that a setting may state; what lies much further ahead has no date."""
+
+
+_RULES: Mapping[str, ValueRule] = {"dry_run": FLAG, "max_removal_share": SHARE, "refresh_within": DURATION}
+_OBSERVER = or_none(FUNCTION)
 
 
 @attrs.frozen(kw_only=True)
@@ -34,8 +39,8 @@ class SyncSettings:
     refresh_within: timedelta = timedelta(days=30)
 
     def __attrs_post_init__(self) -> None:
-        if not 0 <= self.max_removal_share <= 1:
-            raise InvalidArgument("max_removal_share", "must be from 0 to 1")
+        for name, rule in _RULES.items():  # no validators: msgspec, which reads the settings of a job, calls none
+            rule.check(name, getattr(self, name))
         if self.refresh_within < timedelta(0):
             raise InvalidArgument("refresh_within", "must be at least 0")
         if self.refresh_within > MAX_TIME:
@@ -56,6 +61,6 @@ class SyncObservers(Observers):
             still take effect.
     """
 
-    on_plan: Callable[[Plan], object] | None = None
-    on_removal_failure: Callable[[Failure], object] | None = None
-    on_wait: Callable[[float], object] | None = None
+    on_plan: Callable[[Plan], object] | None = attrs.field(default=None, validator=_OBSERVER)
+    on_removal_failure: Callable[[Failure], object] | None = attrs.field(default=None, validator=_OBSERVER)
+    on_wait: Callable[[float], object] | None = attrs.field(default=None, validator=_OBSERVER)

@@ -1,0 +1,129 @@
+"""What settings and arguments must be: rules that are checked once, where an object is created or a job is called.
+
+A setting of a wrong type would otherwise fail when it is first used, which may be on the path of another error. A rule
+is also a validator of attrs, which names the field.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from math import inf, isfinite
+from typing import Any, TypeGuard
+
+import attrs
+
+from svc_async.errors import InvalidArgument
+
+__all__ = [
+    "CLOCK",
+    "COUNT",
+    "DATE",
+    "DURATION",
+    "FLAG",
+    "FUNCTION",
+    "MAPPING",
+    "POSITIVE_SECONDS",
+    "SECONDS",
+    "SECONDS_OR_INFINITE",
+    "SHARE",
+    "TEXT",
+    "ValueRule",
+    "has_members",
+    "instance_of",
+    "is_aware",
+    "is_number",
+    "is_whole",
+    "one_of",
+    "or_none",
+    "whole_number",
+]
+
+
+@attrs.frozen
+class ValueRule:
+    """What a value must be.
+
+    Attributes:
+        accepts: whether a value of any type fulfils the rule.
+        words: the rule in words, which follow "must be".
+        rule_ids: the rules of the contract that it states.
+    """
+
+    accepts: Callable[[Any], bool]
+    words: str
+    rule_ids: Sequence[str] = ()
+
+    def check(self, name: str, value: object) -> None:
+        """Check a value.
+
+        Raises:
+            InvalidArgument: it breaks the rule; the message has its name, and not the value.
+        """
+        if not self.accepts(value):
+            del value  # it may be a secret, which must not be among the locals of a traceback
+            raise InvalidArgument(name, f"must be {self.words}", rule_ids=self.rule_ids)
+
+    def __call__(self, _: object, field: "attrs.Attribute[Any]", value: object) -> None:
+        """Check the value of a field."""
+        self.check(field.name, value)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is an int or a float; a bool is none, and neither is NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value  # noqa: PLR0124 - NaN is not
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Return whether a value is an int; a bool is none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_aware(value: object) -> TypeGuard[datetime]:
+    """Return whether a value is a datetime with a time zone."""
+    return isinstance(value, datetime) and value.tzinfo is not None
+
+
+def or_none(rule: ValueRule, meaning: str = "") -> ValueRule:
+    """Return the rule of a value that may also be None; `meaning` says what None stands for, if that is not plain."""
+    words = f"{rule.words}, or None for {meaning}" if meaning else rule.words
+    return ValueRule(lambda value: value is None or rule.accepts(value), words, rule.rule_ids)
+
+
+def instance_of(kind: Any, words: str) -> ValueRule:
+    """Return the rule of the values of one type, or of several."""
+    return ValueRule(lambda value: isinstance(value, kind), words)
+
+
+def has_members(words: str, *names: str) -> ValueRule:
+    """Return the rule of objects whose type has these members, such as one that a test replaces."""
+    return ValueRule(lambda value: all(hasattr(type(value), name) for name in names), words)
+
+
+def whole_number(least: int, most: int | None = None) -> ValueRule:
+    """Return the rule of an int within bounds."""
+    bounds = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+    return ValueRule(
+        lambda value: is_whole(value) and least <= value <= (inf if most is None else most), f"a whole number {bounds}"
+    )
+
+
+def one_of(values: Sequence[str]) -> ValueRule:
+    """Return the rule of one of several values."""
+    return ValueRule(lambda value: value in values, f"one of {', '.join(values)}")
+
+
+COUNT = whole_number(1)
+DATE = ValueRule(lambda value: isinstance(value, date) and not isinstance(value, datetime), "a date")
+DURATION = instance_of(timedelta, "a timedelta")
+FLAG = instance_of(bool, "True or False")
+FUNCTION = ValueRule(callable, "a function")
+MAPPING = instance_of(Mapping, "a mapping")
+POSITIVE_SECONDS = ValueRule(
+    lambda value: is_number(value) and isfinite(value) and value > 0, "a number of seconds greater than 0"
+)
+SECONDS = ValueRule(
+    lambda value: is_number(value) and isfinite(value) and value >= 0, "a number of seconds of at least 0"
+)
+SECONDS_OR_INFINITE = ValueRule(lambda value: is_number(value) and value >= 0, SECONDS.words)
+SHARE = ValueRule(lambda value: is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
+TEXT = instance_of(str, "a string")
+CLOCK = has_members("a clock, such as SystemClock()", "now", "monotonic", "sleep", "call_later", "timeout")

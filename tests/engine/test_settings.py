@@ -1,0 +1,208 @@
+"""A setting of a wrong type is refused where it is given, in one sentence that names it, and not when it is used."""
+
+import math
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from svc_async import Endpoints, Governor, InvalidArgument, Retries, Session, Timeouts, UserCredentials, telemetry
+from svc_async.batch.settings import BatchSettings, Observers
+from svc_async.batch.sync.settings import SyncObservers, SyncSettings
+from svc_async.governor.limits import LIMITS, change_limit
+from svc_async.streams.reconnect_policy import Reconnects
+from svc_async.streams.stream import StreamSettings
+
+SECONDS = "must be a number of seconds of at least 0"
+POSITIVE = "must be a number of seconds greater than 0"
+COUNT = "must be a whole number of at least 1"
+FUNCTION = "must be a function"
+FLAG = "must be True or False"
+USER = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
+HOSTS = Endpoints(base_url="https://base.example", ads_url="https://ads.example")
+
+
+def make_session(**settings: Any) -> Session:
+    return Session(USER, **{"endpoints": HOSTS, **settings})
+
+
+def change_requests(**settings: Any) -> object:
+    return change_limit(LIMITS, "ads.writes", **settings)
+
+
+REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...], str]]]] = {
+    "Session.sandbox": (
+        Session.sandbox,
+        {
+            "running": ((5, "sandbox"), "must be a Sandbox that was started"),
+            "governor": ((5,), "must be a Governor"),
+            "retries": ((0, 3, {"attempts": 3}), "must be Retries(...)"),
+            "timeouts": ((0, 5, "20"), "must be Timeouts(...), in seconds"),
+            "memory": (("5", 1.5, True, math.nan, math.inf, 0), COUNT),
+            "max_answer_bytes": (("5", 1.5, True, 0), COUNT),
+            "on_event": ((5, "print"), FUNCTION),
+            "on_token": ((5,), FUNCTION),
+            "state": (("postgresql://host/db", 5), "must be a SharedState, such as SharedState.open(url)"),
+            "request_id_header": ((5, b"x"), "must be a string"),
+            "validate": (("false", 0), FLAG),
+            "keep_unknown": (("false", 0), FLAG),
+            "strict_reading": (("false", 0), FLAG),
+            "state_required": (("false", 0), FLAG),
+        },
+    ),
+    "Session": (
+        make_session,
+        {
+            "endpoints": (("https://ads.example", 5), "must be Endpoints(...)"),
+            "app": (("key", 0), "must be AppCredentials(...)"),
+            "clock": ((5, 0, "now"), "must be a clock, such as SystemClock()"),
+            "proxy": ((5, b"http://proxy"), "must be a string"),
+            "on_event": ((5,), FUNCTION),
+        },
+    ),
+    "Governor": (
+        Governor,
+        {
+            "max_wait": (("60", -1, math.nan, True), f"{SECONDS}, or None for no limit"),
+            "headroom": (("1", math.nan, True, 0), "must be above 0 and at most 1"),
+            "limits": ((5, ["ads.writes"]), "must be a sequence of Limit, such as LIMITS"),
+            "windows": ((5, 0), "must be a store of windows, such as state.windows()"),
+            "clock": ((5, 0), "must be a clock, such as SystemClock()"),
+            "rng": ((5, 0), "must be random.Random(...)"),
+        },
+    ),
+    "Timeouts": (
+        Timeouts,
+        {
+            "total": (("20", 0, -1, math.nan, math.inf, True), f"{POSITIVE}, or None for no limit"),
+            "connect": (("20", None, 0, math.nan, math.inf), POSITIVE),
+        },
+    ),
+    "Retries": (
+        Retries,
+        {
+            "attempts": (("3", 1.5, 0, True, math.inf, math.nan), COUNT),
+            "first_wait": (("3", -1, math.nan, math.inf), SECONDS),
+            "longest_wait": (("3", -1, math.nan), SECONDS),
+            "deadline": (("3", None, -1, math.nan), SECONDS),
+            "jitter": (("1", 1.5, math.nan), "must be a number from 0 to 1"),
+        },
+    ),
+    "BatchSettings": (
+        BatchSettings,
+        {
+            "concurrency": (("5", 1.5, True, 0, 1_001), "must be a whole number from 1 to 1,000"),
+            "users_per_operation": (("5", 1.5, True, 0), COUNT),
+            "ordering": ((5, [], "any"), "must be one of key, none"),
+            "quarantine": (("5", -1, None, math.nan, math.inf), SECONDS),
+            "retry_delays": ((5, "60", ["60"], [-1], [math.nan]), "must be a sequence of seconds of at least 0"),
+        },
+    ),
+    "Observers": (Observers, dict.fromkeys(("progress", "on_receipt", "on_failure"), ((5, "print"), FUNCTION))),
+    "SyncObservers": (
+        SyncObservers,
+        dict.fromkeys(("progress", "on_plan", "on_removal_failure", "on_wait"), ((5,), FUNCTION)),
+    ),
+    "SyncSettings": (
+        SyncSettings,
+        {
+            "dry_run": (("no", 0), FLAG),
+            "max_removal_share": (("0.2", 1.5, -1, math.nan), "must be a number from 0 to 1"),
+            "refresh_within": ((30, "30"), "must be a timedelta"),
+        },
+    ),
+    "StreamSettings": (
+        StreamSettings,
+        {
+            "since": (("2027-01-01T00:00:00Z", 5), "must be a Checkpoint"),
+            "queue_size": (("5", 1.5, 0), COUNT),
+            "queue_bytes": (("5", 0), COUNT),
+            "max_line_bytes": (("5", 0), COUNT),
+            "stall_timeout": (("25", 0, math.nan, math.inf), POSITIVE),
+            "reconnects": ((5, {}), "must be Reconnects(...)"),
+            "dedupe": (("no",), FLAG),
+            "recover": ((True, []), "must be one of auto, off"),
+            "on_state": ((5,), FUNCTION),
+            "on_gap": ((5,), FUNCTION),
+            "on_malformed": ((5,), FUNCTION),
+        },
+    ),
+    "Reconnects": (Reconnects, {"min_age": (("30", 0, math.nan), POSITIVE), "rules": ((5, []), "must be a mapping")}),
+    "change_limit": (change_requests, {"requests": (("5", 1.5, 0), COUNT), "period": (("60", 0, math.nan), POSITIVE)}),
+    "instrument": (telemetry.instrument, {"target": (("x", None), "must be a Session or a WebhookReceiver")}),
+}
+
+CASES = [
+    pytest.param(make, name, value, rule, id=f"{about} {name}={value!r}")
+    for about, (make, settings) in REFUSED.items()
+    for name, (values, rule) in settings.items()
+    for value in values
+]
+
+
+def describe_refusal(make: Callable[..., object], **settings: Any) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        make(**settings)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("make", "name", "value", "rule"), CASES)
+def test_a_setting_of_a_wrong_type_is_refused_where_it_is_given(
+    make: Callable[..., object], name: str, value: object, rule: str
+) -> None:
+    assert describe_refusal(make, **{name: value}) == f"{name} {rule}"
+
+
+def test_what_a_setting_may_be_is_accepted() -> None:
+    class OwnClock:
+        """Has the methods of a clock."""
+
+        now = monotonic = sleep = call_later = timeout = print
+
+    Governor(max_wait=None, limits=[LIMITS[0]], clock=OwnClock())  # type: ignore[arg-type]  # the test
+    Governor(max_wait=0)
+    Governor(max_wait=math.inf)
+    Timeouts(total=None, connect=1)
+    Retries(attempts=1, longest_wait=math.inf, deadline=math.inf)
+    assert BatchSettings(retry_delays=[1, 2.5]).retry_delays == (1, 2.5)
+    SyncSettings(refresh_within=timedelta(days=1))
+    make_session(proxy="", app=None, clock=None, on_event=print)
+
+
+async def test_a_session_made_by_but_refuses_what_is_none_of_its_settings(session: Session) -> None:
+    assert describe_refusal(session.but, retries=3) == "retries must be Retries(...)"
+    assert describe_refusal(session.but, retries=0) == "retries must be Retries(...)"
+    for wrong in ("3", 0, -1, math.nan, math.inf, True):
+        assert describe_refusal(session.but, timeout=wrong) == f"timeout {POSITIVE}"
+
+
+async def test_a_session_refuses_functions_and_calls_of_another_type(session: Session) -> None:
+    assert describe_refusal(session.subscribe, function=5) == f"function {FUNCTION}"
+    credentials = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
+    assert describe_refusal(session.as_user, credentials=credentials, on_token=5) == f"on_token {FUNCTION}"
+    assert describe_refusal(session.iterate, path=5) == "path must be a string"
+    assert describe_refusal(session.iterate, path="/2/x", params=5) == "params must be a mapping"
+    wrong: Any = 5
+    with pytest.raises(InvalidArgument, match="^method must be a string$"):
+        await session.request(wrong, "/2/x")
+    with pytest.raises(InvalidArgument, match="^awaitable must be a call that has not begun"):
+        await session.with_answer(wrong)
+    with pytest.raises(InvalidArgument, match="^limit must be a whole number of at least 0, or None for all$"):
+        await session.accounts.list().collect(limit="3")  # type: ignore[arg-type]  # the test
+
+
+@pytest.mark.parametrize("name", ["progress", "on_receipt", "on_failure"])
+async def test_an_upload_with_an_observer_that_is_none_reads_and_sends_nothing(session: Session, name: str) -> None:
+    def yield_rows() -> Any:
+        raise AssertionError("it was read")
+        yield
+
+    wrong: Any = {name: 5}
+    users = session.account("a").custom_audience("b").users
+    with pytest.raises(InvalidArgument, match=f"^{name} must be a function$"):
+        await users.upload(yield_rows(), **wrong)
+    products = session.product_catalog("c").products
+    for each in (wrong, {"on_result": 5}):
+        with pytest.raises(InvalidArgument, match="must be a function$"):
+            await products.upsert(yield_rows(), **each)
