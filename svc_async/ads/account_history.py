@@ -9,7 +9,7 @@ import attrs
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import between, whole_hours
+from svc_async.wire.checks import between, datetimes, whole_hours
 from svc_async.wire.reading import read_as
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing
@@ -95,7 +95,7 @@ class AccountHistoryEntry(Record):
 _LIST = Listing(
     "/12/accounts/{account_id}/account_history",
     AccountHistoryEntry,
-    checks=(whole_hours("start_time", "end_time"), between("count", 1, 1000)),
+    checks=(datetimes("start_time", "end_time"), whole_hours("start_time", "end_time"), between("count", 1, 1000)),
 )
 
 

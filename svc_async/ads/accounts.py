@@ -10,6 +10,7 @@ from svc_async.engine.paging import CountedPager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument
 from svc_async.open_enum import OpenEnum
+from svc_async.value_rules import DATE
 from svc_async.wire.checks import at_most, between
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Route, Surface
@@ -86,8 +87,9 @@ class Account(Record):
         is set back across midnight, the first 00:00.
 
         Raises:
-            InvalidArgument: see `zone`.
+            InvalidArgument: it is no date; or see `zone`.
         """
+        DATE.check("day", day)
         midnight = datetime.combine(day, time.min, tzinfo=self.zone)
         return midnight.astimezone(UTC).astimezone(self.zone)  # a time that the clock skips becomes the first after it
 

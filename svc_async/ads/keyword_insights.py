@@ -7,7 +7,7 @@ import attrs
 
 from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import not_empty, together_at_most, window
+from svc_async.wire.checks import datetimes, not_empty, together_at_most, window
 from svc_async.wire.records import Record
 from svc_async.wire.route import Route
 
@@ -40,6 +40,7 @@ _SEARCH = Route(
     checks=(
         not_empty("keywords"),
         together_at_most(("keywords", "negative_keywords"), 10, "keywords"),
+        datetimes("start_time", "end_time"),
         window("start_time", "end_time", timedelta(days=7)),
     ),
 )

@@ -9,7 +9,7 @@ import attrs
 from svc_async.ads.vocabulary import AdProductType, Placement
 from svc_async.engine.pipeline import Pipeline
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import greater_than, not_greater_than, one_of, related, required_when, satisfies
+from svc_async.wire.checks import datetimes, greater_than, not_greater_than, one_of, related, required_when, satisfies
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Route
 
@@ -156,6 +156,7 @@ _UPDATE = Route(
         satisfies("ios_app_store_identifier", lambda app: str(app).isdecimal(), "must be the numeric part only"),
         greater_than("bid_amount_local_micro", 0),
         required_when("bid_strategy", ("MAX", "TARGET"), "bid_amount_local_micro"),
+        datetimes("start_time", "end_time"),
         one_of("duration_in_days", 1, 7, 30),
         related(
             ("pay_by", "bid_strategy"),

@@ -1,12 +1,13 @@
 """The kinds of credentials. Secrets never appear in a repr, a log or an error."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 import attrs
 
 from svc_async.errors import InvalidArgument
+from svc_async.value_rules import MOMENT, ValueRule, or_none
 
 __all__ = ["AppCredentials", "BearerToken", "Credentials", "OAuth2UserCredentials", "UserCredentials"]
 
@@ -17,13 +18,13 @@ def _check_text(_: object, field: "attrs.Attribute[Any]", value: object) -> None
         raise InvalidArgument(field.name, "must be a non-empty string without surrounding white space")
 
 
-def _split_scopes(value: Sequence[str]) -> Sequence[str]:
-    return tuple(value.split() if isinstance(value, str) else value)
+def _split_scopes(value: Any) -> Any:
+    return tuple(value.split() if isinstance(value, str) else value) if isinstance(value, Iterable) else value
 
 
-def _check_time_zone(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidArgument(field.name, "must be a datetime with a time zone")
+_SCOPES = ValueRule(
+    lambda value: isinstance(value, tuple) and all(isinstance(each, str) for each in value), "a sequence of strings"
+)
 
 
 def _secret(*, default: Any = attrs.NOTHING) -> Any:
@@ -92,8 +93,8 @@ class OAuth2UserCredentials:
     access_token: str = _secret()
     refresh_token: str | None = _secret(default=None)
     client_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_check_text))
-    expires_at: datetime | None = attrs.field(default=None, validator=attrs.validators.optional(_check_time_zone))
-    scopes: Sequence[str] = attrs.field(default=(), converter=_split_scopes)
+    expires_at: datetime | None = attrs.field(default=None, validator=or_none(MOMENT))
+    scopes: Sequence[str] = attrs.field(default=(), converter=_split_scopes, validator=_SCOPES)
 
 
 Credentials = UserCredentials | AppCredentials | BearerToken | OAuth2UserCredentials

@@ -13,6 +13,7 @@ from svc_async.state.jobs import prune_jobs
 from svc_async.state.journals import JournalSummary, list_journals, prune_journals
 from svc_async.state.migrations import LATEST, read_version
 from svc_async.state.syncs import SyncSummary, list_syncs
+from svc_async.value_rules import DURATION
 
 if TYPE_CHECKING:
     from svc_async.state.database import Connection
@@ -186,9 +187,10 @@ async def prune_state(database: Database, older_than: timedelta) -> PruneReport:
     """Delete what is not needed any more; the states of lists stay, and so do events that are not handled.
 
     Raises:
-        InvalidArgument: the time is negative.
+        InvalidArgument: the time is negative, or no timedelta.
         StateUnavailable: the database cannot be reached.
     """
+    DURATION.check("older_than", older_than)
     if older_than < timedelta():
         raise InvalidArgument("older_than", "must not be negative")
     events = await _prune_events(database)

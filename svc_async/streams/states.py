@@ -5,7 +5,8 @@ from datetime import datetime
 
 import attrs
 
-from svc_async.errors import InvalidArgument, SvcError
+from svc_async.errors import SvcError
+from svc_async.value_rules import MOMENT, TEXT, or_none
 
 __all__ = ["Checkpoint", "MalformedLine", "StateChange", "StreamState", "StreamStats"]
 
@@ -44,12 +45,8 @@ class Checkpoint:
         key: the key of the event that was taken last, if any.
     """
 
-    at: datetime
-    key: str | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if self.at.tzinfo is None:
-            raise InvalidArgument("at", "must have a time zone", rule_ids=("GEN-12",))
+    at: datetime = attrs.field(validator=MOMENT)
+    key: str | None = attrs.field(default=None, validator=or_none(TEXT))
 
 
 @attrs.frozen(kw_only=True)

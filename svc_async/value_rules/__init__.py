@@ -21,6 +21,7 @@ __all__ = [
     "FLAG",
     "FUNCTION",
     "MAPPING",
+    "MOMENT",
     "POSITIVE_SECONDS",
     "SECONDS",
     "SECONDS_OR_INFINITE",
@@ -112,11 +113,12 @@ def one_of(values: Sequence[str]) -> ValueRule:
 
 
 COUNT = whole_number(1)
-DATE = ValueRule(lambda value: isinstance(value, date) and not isinstance(value, datetime), "a date")
+DATE = instance_of(date, "a date")
 DURATION = instance_of(timedelta, "a timedelta")
 FLAG = instance_of(bool, "True or False")
 FUNCTION = ValueRule(callable, "a function")
 MAPPING = instance_of(Mapping, "a mapping")
+MOMENT = ValueRule(is_aware, "a datetime with a time zone", ("GEN-12",))
 POSITIVE_SECONDS = ValueRule(
     lambda value: is_number(value) and isfinite(value) and value > 0, "a number of seconds greater than 0"
 )

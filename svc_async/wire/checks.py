@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from svc_async.errors import InvalidArgument
+from svc_async.value_rules import MOMENT
 from svc_async.wire.fields import fields_of
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "at_most",
     "between",
     "by_type",
+    "datetimes",
     "distinct",
     "each",
     "each_row",
@@ -185,6 +187,12 @@ def required_when(name: str, values: Collection[str], needed: str) -> Check:
         return None
 
     return check
+
+
+def datetimes(*names: str) -> Check:
+    """Require datetimes; one without a time zone is rejected when it is encoded."""
+    rules = [satisfies(name, lambda value: isinstance(value, datetime), f"must be {MOMENT.words}") for name in names]
+    return lambda params: first_problem(rules, params)
 
 
 def whole_hours(*names: str) -> Check:

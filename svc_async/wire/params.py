@@ -10,6 +10,7 @@ from enum import Enum
 from urllib.parse import quote as _quote
 
 from svc_async.errors import InvalidArgument
+from svc_async.value_rules import MOMENT
 
 __all__ = ["Param", "fill_path", "query_string", "quote", "segment", "timestamp", "to_pairs", "to_utc"]
 
@@ -39,11 +40,11 @@ def to_utc(name: str, moment: datetime) -> datetime:
     """Return a datetime in UTC.
 
     Raises:
-        InvalidArgument: it is no datetime; or it has no time zone, so it is ambiguous (contract GEN-12), or no year of
-            four digits in UTC.
+        InvalidArgument: it has no time zone, so it is ambiguous (contract GEN-12), or no year of four digits in UTC; or
+            it is no datetime.
     """
     if not isinstance(moment, datetime):
-        raise InvalidArgument(name, "must be a datetime with a time zone, such as datetime.now(UTC)")
+        MOMENT.check(name, moment)
     if moment.tzinfo is None:
         raise InvalidArgument(name, "must have a time zone", rule_ids=("GEN-12",))
     try:

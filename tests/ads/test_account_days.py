@@ -2,6 +2,7 @@
 
 import itertools
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import attrs
 import pytest
@@ -22,6 +23,12 @@ def account_in(zone: str) -> Account:
         updated_at=NOW,
         deleted=False,
     )
+
+
+@pytest.mark.parametrize("day", ["2026-06-10", 5, None])
+def test_what_is_no_date_is_refused(day: Any) -> None:
+    with pytest.raises(InvalidArgument, match="^day must be a date$"):
+        account_in("UTC").midnight(day)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,12 @@ def test_scopes_are_read_as_the_service_writes_them() -> None:
     assert OAuth2UserCredentials(access_token="t", scopes=["a"]).scopes == ("a",)
 
 
+@pytest.mark.parametrize("scopes", [5, None, [5]])
+def test_scopes_are_strings(scopes: Any) -> None:
+    with pytest.raises(InvalidArgument, match="^scopes must be a sequence of strings$"):
+        OAuth2UserCredentials(access_token="t", scopes=scopes)
+
+
 @pytest.mark.parametrize("moment", [datetime(2026, 1, 1), "2026-01-01"])  # noqa: DTZ001 - what is refused
 def test_an_end_has_a_time_zone(moment: Any) -> None:
     with pytest.raises(InvalidArgument, match="^expires_at must be a datetime with a time zone"):

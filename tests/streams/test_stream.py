@@ -284,6 +284,6 @@ def test_invalid_settings_are_refused(follow: Follow, wrong: dict[str, object], 
 
 
 def test_a_checkpoint_must_carry_a_time_zone() -> None:
-    with pytest.raises(InvalidArgument, match="^at must have a time zone") as caught:
+    with pytest.raises(InvalidArgument, match="^at must be a datetime with a time zone") as caught:
         Checkpoint(at=datetime(2026, 6, 10))  # noqa: DTZ001 - that is the mistake
     assert caught.value.rule_ids == ("GEN-12",)

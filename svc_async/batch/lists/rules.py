@@ -6,7 +6,7 @@ from datetime import datetime
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.wire.params import timestamp
+from svc_async.wire.params import timestamp, to_utc
 
 __all__ = ["ListRules"]
 
@@ -39,12 +39,11 @@ class ListRules:
         """Check the order of the times of an operation, to the second, as they are sent.
 
         Raises:
-            InvalidArgument: a time has no zone, or the end is too early or too late.
+            InvalidArgument: a time is no datetime or has no zone, or the end is too early or too late.
         """
         given = {name: moment for name, moment in times.items() if moment is not None}
         for name, moment in given.items():
-            if moment.tzinfo is None:
-                raise InvalidArgument(f"{where}{name}", "must have a time zone", rule_ids=("GEN-12",))
+            to_utc(f"{where}{name}", moment)
         end = given.get("expires_at")
         start = given.get("effective_at", now)
         if timestamp(end or self.default_times(now)["expires_at"]) <= timestamp(start):
