@@ -52,7 +52,8 @@ class Session(RawCalls):
     the rate limits unless a governor or a state keeps them.
 
     Args:
-        credentials: the credentials of the user; the advertising API requires `UserCredentials`.
+        credentials: the credentials of the user; with those of an app, services of the advertising API raise
+            `AccessDenied`.
         app: the app, if the credentials do not imply it.
         endpoints: the base URLs; there are no defaults.
         validate: reject calls that break a known rule before a request is sent; True by default.
@@ -313,7 +314,7 @@ class Session(RawCalls):
         Raises:
             AccessDenied: the session has neither an app nor a bearer token.
         """
-        return services.Webhooks(self._app_pipeline)
+        return services.Webhooks(self._require_open().app_pipeline)
 
     @property
     def activity(self) -> "services.Activity":
@@ -324,7 +325,8 @@ class Session(RawCalls):
         """
         # Unspecified: the scheme of these calls (contract UNS-activity-auth). A token with scopes is used (AUTH-26),
         # otherwise the app-only token.
-        return services.Activity(self._pipeline if self._require_open().user_tokens else self._app_pipeline)
+        resources = self._require_open()
+        return services.Activity(resources.pipeline if resources.user_tokens else resources.app_pipeline)
 
     @property
     def filtered_stream(self) -> "services.FilteredStream":
@@ -333,48 +335,54 @@ class Session(RawCalls):
         Raises:
             AccessDenied: the session has neither an app nor a bearer token.
         """
-        return services.FilteredStream(self._app_pipeline)
+        return services.FilteredStream(self._require_open().app_pipeline)
 
     @property
     def accounts(self) -> "services.Accounts":
-        """The ad accounts of the user."""
-        return services.Accounts(self._pipeline)
+        """The ad accounts of the user; like all services of the advertising API, for a session of a user only.
+
+        Raises:
+            AccessDenied: the session has no user.
+        """
+        return services.Accounts(self._require_open().ads_pipeline)
 
     def account(self, account_id: str) -> AccountHandle:
         """Bind an ad account; nothing is sent.
 
         Raises:
+            AccessDenied: the session has no user.
             InvalidArgument: the id is empty or contains a slash.
         """
-        return AccountHandle(self._pipeline, account_id)
+        return AccountHandle(self._require_open().ads_pipeline, account_id)
 
     @property
     def advertiser_business_categories(self) -> "services.AdvertiserBusinessCategories":
         """The business categories of pre-roll advertisers."""
-        return services.AdvertiserBusinessCategories(self._pipeline)
+        return services.AdvertiserBusinessCategories(self._require_open().ads_pipeline)
 
     @property
     def keyword_insights(self) -> "services.KeywordInsightsSearch":
         """How often keywords are used."""
-        return services.KeywordInsightsSearch(self._pipeline)
+        return services.KeywordInsightsSearch(self._require_open().ads_pipeline)
 
     @property
     def placements(self) -> "services.Placements":
         """The placements of line items."""
-        return services.Placements(self._pipeline)
+        return services.Placements(self._require_open().ads_pipeline)
 
     @property
     def product_catalogs(self) -> "services.ProductCatalogs":
         """The product catalogs that the user may use."""
-        return services.ProductCatalogs(self._pipeline)
+        return services.ProductCatalogs(self._require_open().ads_pipeline)
 
     def product_catalog(self, product_catalog_id: str) -> ProductCatalogHandle:
         """Bind a product catalog; nothing is sent.
 
         Raises:
+            AccessDenied: the session has no user.
             InvalidArgument: the id is empty or contains a slash.
         """
-        return ProductCatalogHandle(self._pipeline, product_catalog_id)
+        return ProductCatalogHandle(self._require_open().ads_pipeline, product_catalog_id)
 
     def _require_open(self) -> SessionResources:
         if self._resources is None:
@@ -385,7 +393,3 @@ class Session(RawCalls):
     @property
     def _pipeline(self) -> Pipeline:
         return self._require_open().pipeline
-
-    @property
-    def _app_pipeline(self) -> Pipeline:
-        return self._require_open().app_pipeline

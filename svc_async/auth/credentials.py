@@ -9,7 +9,17 @@ import attrs
 from svc_async.errors import InvalidArgument
 from svc_async.value_rules import MOMENT, ValueRule, or_none
 
-__all__ = ["AppCredentials", "BearerToken", "Credentials", "OAuth2UserCredentials", "UserCredentials"]
+__all__ = [
+    "NEEDS_USER",
+    "AppCredentials",
+    "BearerToken",
+    "Credentials",
+    "OAuth2UserCredentials",
+    "UserCredentials",
+    "has_user",
+]
+
+NEEDS_USER = "the advertising API needs the token of a user"
 
 
 def _check_text(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
@@ -99,3 +109,9 @@ class OAuth2UserCredentials:
 
 Credentials = UserCredentials | AppCredentials | BearerToken | OAuth2UserCredentials
 """Any kind of credentials."""
+
+
+def has_user(credentials: Credentials) -> bool:
+    """Return whether credentials are those of a user, whom the advertising API requires (contract AUTH-27)."""
+    # Unspecified: whether a token with scopes is accepted there (contract UNS-ads-auth); the service decides.
+    return isinstance(credentials, UserCredentials | OAuth2UserCredentials)

@@ -10,10 +10,18 @@ import attrs
 
 from svc_async._version import __version__
 from svc_async.auth.authorization import authorization, identity
-from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials, OAuth2UserCredentials
+from svc_async.auth.credentials import (
+    NEEDS_USER,
+    AppCredentials,
+    BearerToken,
+    Credentials,
+    OAuth2UserCredentials,
+    has_user,
+)
 from svc_async.auth.tokens import AppTokens, Token, UserTokens
 from svc_async.clock import require_event_loop
 from svc_async.engine.memory import MemoryBudget
+from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import Timeouts, Transport
@@ -62,6 +70,17 @@ class SessionResources:
     open_tokens: "WeakSet[AppTokens | UserTokens]"
 
     @property
+    def ads_pipeline(self) -> Pipeline:
+        """Makes the calls of the advertising API, which require a user (contract AUTH-27).
+
+        Raises:
+            AccessDenied: the credentials are those of an app.
+        """
+        if not has_user(self.settings.credentials):
+            raise AccessDenied(f"{NEEDS_USER}; {_advise(self.settings.origin)}")
+        return self.pipeline
+
+    @property
     def app_pipeline(self) -> Pipeline:
         """Makes the calls that require the app-only bearer token (contract AUTH-25).
 
@@ -94,6 +113,14 @@ class SessionResources:
         """Wait for a refresh of the user's token that is in progress."""
         if self.user_tokens is not None:
             await self.user_tokens.close()
+
+
+def _advise(origin: SessionOrigin | None) -> str:
+    if origin is None:
+        return "pass UserCredentials"
+    if origin.profile is None:
+        return "set SVC_ACCESS_TOKEN and SVC_ACCESS_TOKEN_SECRET"
+    return f"add access_token and access_token_secret to the profile {origin.profile!r}"
 
 
 async def open_resources(source: SettingsSource, stack: AsyncExitStack) -> SessionResources:
