@@ -13,18 +13,16 @@ Settings are taken from one place and never mixed with another. The variable `SV
 import logging
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import attrs
-
-from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials, UserCredentials
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.printable import clean
 from svc_async.private_files import is_exposed, write_private
+from svc_async.profiles.connection import APP, HOSTS, TOKEN, TRY, ConnectionSettings, parse_settings
 from svc_async.profiles.toml_text import edit_table
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
@@ -48,38 +46,13 @@ __all__ = [
 
 _log = logging.getLogger("svc_async")
 
-_TRY = "or try without credentials: Session.sandbox()"
-_APP = ("consumer_key", "consumer_secret")
-_TOKEN = ("access_token", "access_token_secret")
-_HOSTS = ("base_url", "ads_url")
-_SERVICE = (*_APP, *_TOKEN, "bearer_token", *_HOSTS, "ads_sandbox_url")
+_SERVICE = (*APP, *TOKEN, "bearer_token", *HOSTS, "ads_sandbox_url")
 SETTINGS = (*_SERVICE, "state_url")
 
 _LONGEST_SETTING = 8_192
 _LONGEST_NAME = 200
 _LARGEST_FILE = 65_536
 _MOST_DOTS = 1_000  # in a line: the time to parse a key in TOML grows with the square of its parts
-
-
-@attrs.frozen(kw_only=True)
-class ConnectionSettings:
-    """The settings of a session from the environment or a profile.
-
-    Attributes:
-        origin: where they were found, for messages.
-        profile: the name of the profile; None is the environment.
-        credentials: the credentials of the user or app.
-        app: the app of the credentials, if it is known.
-        endpoints: the base URLs.
-        state_url: the URL of a shared state, if there is one; it may contain a password.
-    """
-
-    origin: str
-    profile: str | None
-    credentials: Credentials
-    app: AppCredentials | None
-    endpoints: Endpoints
-    state_url: str | None = attrs.field(default=None, repr=False)
 
 
 class _Values(dict[str, Any]):
@@ -100,11 +73,11 @@ def from_environment(environ: Mapping[str, str] | None = None) -> ConnectionSett
     """Return the settings in `SVC_*` variables.
 
     Raises:
-        InvalidArgument: names the variables that are missing or too long.
+        InvalidArgument: names the variables that are missing, too long or cannot be used.
     """
     settings = _read_variables(environ)
     del environ  # its values must not be among the locals of a traceback
-    return _parse(None, settings, _variable_name)
+    return parse_settings(None, settings, _variable_name)
 
 
 def _read_variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -121,7 +94,8 @@ def from_profile(name: str = "default", *, path: Path | None = None) -> Connecti
     """Return the settings of one profile.
 
     Raises:
-        InvalidArgument: there is no such profile, or settings are missing in it; the message names them.
+        InvalidArgument: there is no such profile, or settings are missing in it or cannot be used; the message names
+            them.
         UnusableFile: the file does not exist or cannot be read.
     """
     path = path or default_path()
@@ -260,7 +234,7 @@ def _read_profile(name: str, path: Path | None = None, *, chosen_by: str = "") -
     path = path or default_path()
     _check_name(name)
     if not _exists(path):
-        advice = f"`svc-async auth login --profile NAME` creates one, {_TRY}"
+        advice = f"`svc-async auth login --profile NAME` creates one, {TRY}"
         raise UnusableFile("file", path, f"does not exist, so there is no profile {name!r}{chosen_by}; {advice}")
     return _select(_load(path), name, path)
 
@@ -268,7 +242,7 @@ def _read_profile(name: str, path: Path | None = None, *, chosen_by: str = "") -
 def _use_profile(name: str, profile: Mapping[str, str], path: Path) -> ConnectionSettings:
     if is_exposed(path):
         _log.warning("all users of this machine can open %s: make it private with chmod 600", clean(str(path)))
-    return _parse(name, profile, lambda setting: setting)
+    return parse_settings(name, profile, lambda setting: setting)
 
 
 def _check_name(name: str) -> None:
@@ -349,46 +323,3 @@ def _read_text(path: Path) -> str:
     if max(line.count(b".") for line in content.split(b"\n")) > _MOST_DOTS:
         raise ValueError("no profile has such a line")
     return content.decode()
-
-
-def _parse(name: str | None, settings: Mapping[str, str], spell: Callable[[str], str]) -> ConnectionSettings:
-    origin = "the environment" if name is None else f"the profile {name!r}"
-    has_app = any(name in settings for name in _APP)
-    # Without any setting, the message names those of a user, the most common case.
-    has_user = any(name in settings for name in _TOKEN) or not (has_app or "bearer_token" in settings)
-    has_app = has_app or has_user
-    required = (*_HOSTS, *(_APP if has_app else ()), *(_TOKEN if has_user else ()))
-    missing = [spell(name) for name in required if name not in settings]
-    if missing:
-        raise InvalidArgument(
-            "credentials", f"are not complete in {origin}: {', '.join(missing)} missing; set them, {_TRY}"
-        )
-    return ConnectionSettings(
-        origin=origin,
-        profile=name,
-        credentials=_to_user(settings) if has_user else _to_bearer(settings) or _to_app(settings),
-        app=_to_app(settings) if has_app else None,
-        endpoints=Endpoints(
-            base_url=settings["base_url"],
-            ads_url=settings["ads_url"],
-            ads_sandbox_url=settings.get("ads_sandbox_url"),
-        ),
-        state_url=settings.get("state_url"),
-    )
-
-
-def _to_bearer(settings: Mapping[str, str]) -> BearerToken | None:
-    return BearerToken(settings["bearer_token"]) if "bearer_token" in settings else None
-
-
-def _to_app(settings: Mapping[str, str]) -> AppCredentials:
-    return AppCredentials(consumer_key=settings["consumer_key"], consumer_secret=settings["consumer_secret"])
-
-
-def _to_user(settings: Mapping[str, str]) -> UserCredentials:
-    return UserCredentials(
-        consumer_key=settings["consumer_key"],
-        consumer_secret=settings["consumer_secret"],
-        token=settings["access_token"],
-        token_secret=settings["access_token_secret"],
-    )

@@ -1,3 +1,4 @@
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from svc_async import (
 from svc_async.auth.credentials import Credentials
 from svc_async.sandbox import Sandbox
 from svc_async.wire.route import Surface
+from tests.support.tracebacks import find_shown
 
 ENVIRONMENT = {
     "SVC_CONSUMER_KEY": "key",
@@ -98,6 +100,47 @@ def test_what_is_missing_is_named(missing: str) -> None:
         profiles.from_environment(rest)
 
     assert "hush" not in str(caught.value)
+
+
+UNUSABLE = [
+    ("consumer_key", " key", "must be a non-empty string without surrounding white space"),
+    ("consumer_secret", "hush-1\n", "must be a non-empty string without surrounding white space"),
+    ("access_token", "hush-2 ", "must be a non-empty string without surrounding white space"),
+    ("access_token_secret", "hush-3\t", "must be a non-empty string without surrounding white space"),
+    ("base_url", "http://hush.example.test", "must start with https://; http:// is accepted on loopback only"),
+    ("ads_url", "hush.example.test", "must be an absolute ASCII URL without user, query and fragment"),
+    ("ads_sandbox_url", "hush", "must be an absolute ASCII URL without user, query and fragment"),
+]
+
+
+@pytest.mark.parametrize(("setting", "value", "rule"), UNUSABLE)
+def test_a_setting_that_cannot_be_used_is_named_where_it_stands(
+    monkeypatch: pytest.MonkeyPatch, setting: str, value: str, rule: str
+) -> None:
+    for name, usable in ENVIRONMENT.items():
+        monkeypatch.setenv(name, usable)
+    monkeypatch.setenv(f"SVC_{setting.upper()}", value)
+    settings = {**{name.removeprefix("SVC_").lower(): usable for name, usable in ENVIRONMENT.items()}, setting: value}
+    write("\n".join(("[shop]", *(f"{name} = {json.dumps(text)}" for name, text in settings.items()))))
+
+    with pytest.raises(InvalidArgument) as of_variable:
+        Session.from_env()
+    with pytest.raises(InvalidArgument) as of_profile:
+        Session.from_profile("shop")
+
+    assert str(of_variable.value) == f"SVC_{setting.upper()} {rule}"
+    assert str(of_profile.value) == f"{setting} of the profile 'shop' {rule}"
+    for caught in (of_variable, of_profile):
+        assert find_shown(caught.value, "hush") == []
+
+
+def test_a_bearer_token_that_cannot_be_used_is_named_where_it_stands() -> None:
+    hosts = {name: value for name, value in ENVIRONMENT.items() if name.endswith("_URL")}
+    write('[shop]\nbearer_token = "hush "\nbase_url = "https://b.example"\nads_url = "https://a.example"\n')
+    with pytest.raises(InvalidArgument, match="^bearer_token of the profile 'shop' must be a non-empty string"):
+        profiles.from_profile("shop")
+    with pytest.raises(InvalidArgument, match="^SVC_BEARER_TOKEN must be a non-empty string"):
+        profiles.from_environment({**hosts, "SVC_BEARER_TOKEN": "hush "})
 
 
 def test_an_empty_variable_is_a_missing_one() -> None:
