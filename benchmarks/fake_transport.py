@@ -56,6 +56,9 @@ class Service:
         """How many users they held."""
         return sum(users for _, users in self.arrived)
 
+    def check_open(self) -> None:
+        """Take the place of `Transport.check_open`."""
+
     async def exchange(self, request: WireRequest, *, on_sent: Callable[[], None], **_settings: Any) -> Answer:
         """Take the place of `Transport.exchange`."""
         on_sent()

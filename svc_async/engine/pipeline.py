@@ -169,6 +169,7 @@ class Pipeline:
 
     async def _send_in_turn(self, call: Call[Any], authorization: Authorization) -> Answer:
         request = call.request
+        self.transport.check_open()
         async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=self.max_wait) as slot:
             call.slot = slot
             if slot.turn is not None:
@@ -266,6 +267,7 @@ class Pipeline:
         self, call: Call[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
     ) -> OpenStream:
         request = call.request
+        self.transport.check_open()
         async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=None) as slot:
             call.slot = slot
             if slot.turn is not None:

@@ -44,6 +44,7 @@ MAX_ANSWER_BYTES: Final = 2**26
 """The default bound of an answer of success, decompressed."""
 _MAX_REFUSAL_BYTES: Final = 2**20
 _READ_BUFFER: Final = 2**18
+_CLOSED: Final = "the session was closed"
 _LOOP_BUFFER: Final = 2**18
 """What asyncio allocates for each read of a socket."""
 
@@ -118,6 +119,7 @@ class Transport:
     _timeouts: Timeouts
     _max_answer_bytes: int
     _loop: asyncio.AbstractEventLoop
+    _was_closed: bool = attrs.field(default=False, init=False)
     _used: UsedConnections = attrs.field(factory=UsedConnections, init=False)
     _streams: set[aiohttp.ClientResponse] = attrs.field(factory=set[aiohttp.ClientResponse], init=False)
 
@@ -148,6 +150,7 @@ class Transport:
 
     async def close(self) -> None:
         """Close the connections of this transport; consumers of open streams get `StreamDropped`."""
+        self._was_closed = True
         for response in self._streams:
             response.close()
         await self._client.close()
@@ -169,9 +172,9 @@ class Transport:
         Raises:
             TransportError: no answer arrived; `sent` says whether the request may have arrived.
             UnexpectedAnswer: an answer of success was cut off, or is too large.
-            WrongState: the transport was closed, or opened in another event loop.
+            WrongState: the transport was closed.
         """
-        self._check_open()
+        self._check_not_closed()
         result = await self._try_exchange(request, Exchange(on_sent, self._used), timeout or self._timeouts.total)
         if isinstance(result, SvcError):
             raise result
@@ -208,9 +211,9 @@ class Transport:
 
         Raises:
             TransportError: no answer began; `sent` says whether the request may have arrived.
-            WrongState: the transport was closed, or opened in another event loop.
+            WrongState: the transport was closed.
         """
-        self._check_open()
+        self._check_not_closed()
         async with AsyncExitStack() as stack:
             exchange = Exchange(on_sent, self._used)
             opened = await self._try_open(request, exchange, timeout or self._timeouts.total, stack)
@@ -259,11 +262,20 @@ class Transport:
         if closed is not None:
             await asyncio.wait([closed])
 
-    def _check_open(self) -> None:
-        if self._client.closed:
-            raise WrongState("the session was closed")
+    def check_open(self) -> None:
+        """Check that requests can be sent, before one waits for its turn.
+
+        Raises:
+            WrongState: the transport was closed, or opened in another event loop.
+        """
+        if self._was_closed:
+            raise WrongState(_CLOSED)
         if asyncio.get_running_loop() is not self._loop:
             raise WrongState("the session was opened in another event loop; open one session in each")
+
+    def _check_not_closed(self) -> None:
+        if self._client.closed:  # meanwhile, or its connector was
+            raise WrongState(_CLOSED)
 
 
 def _raise_map_threshold() -> None:

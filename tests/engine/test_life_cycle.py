@@ -12,14 +12,17 @@ from svc_async import (
     AppCredentials,
     BearerToken,
     Endpoints,
+    Governor,
     InvalidArgument,
     Session,
     TransportError,
     Unauthorized,
     UserCredentials,
+    WouldWaitTooLong,
     WrongState,
 )
 from svc_async.errors import Sent
+from svc_async.governor.limits import LIMITS, change_limit
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from svc_async.state import SharedState
 from svc_async.webhooks import SigningKey, WebhookReceiver
@@ -57,7 +60,7 @@ async def test_opening_and_closing_in_several_tasks_happens_once(sandbox: Sandbo
     assert (await session.accounts.list().first()) is not None
     await asyncio.gather(*(asyncio.create_task(session.close()) for _ in range(5)))
     with pytest.raises(WrongState, match="^the session was closed"):
-        transport._check_open()
+        transport.check_open()
 
 
 async def test_a_session_of_its_own_sandbox_is_closed_in_another_task() -> None:
@@ -144,6 +147,21 @@ async def test_closing_ends_calls_that_wait_for_their_turn_or_for_a_repeat() -> 
             with pytest.raises(WrongState, match="^the session was closed"):
                 await call
         assert sandbox.requests.count("*") == 1
+
+
+async def test_a_call_that_is_made_later_says_so_although_its_limit_is_used_up() -> None:
+    limits = change_limit(LIMITS, "ads.reads.global", requests=1)
+    async with Sandbox(clock=VirtualClock()) as sandbox:
+        session = await Session.sandbox(sandbox, governor=Governor(clock=sandbox.clock, limits=limits)).open()
+        pager = session.accounts.list()
+        await pager
+        with pytest.raises(WouldWaitTooLong):
+            await pager
+        await session.close()
+        with pytest.raises(WrongState, match="^the session was closed$"):
+            await pager
+        with pytest.raises(WrongState, match="^the session was closed$"):
+            await pager.collect()
 
 
 async def test_a_session_closes_although_the_task_that_closes_it_is_cancelled(sandbox: Sandbox) -> None:
