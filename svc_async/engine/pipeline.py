@@ -21,7 +21,14 @@ from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import OpenStream, Transport, WireRequest
-from svc_async.errors import ApiError, SvcError, TooManyConnections, UnexpectedAnswer, WouldWaitTooLong
+from svc_async.errors import (
+    ApiError,
+    SvcError,
+    TooManyConnections,
+    TransportError,
+    UnexpectedAnswer,
+    WouldWaitTooLong,
+)
 from svc_async.governor.governor import Governor
 from svc_async.governor.slot import Priority, Slot
 from svc_async.monitoring import Subscribers
@@ -180,6 +187,7 @@ class Pipeline:
                 call.answer = answer = await self._send_once(request, authorization, slot)
             except SvcError as error:
                 _settle_failure(slot, error)
+                _name_call(error, request)
                 raise
             slot.learn(answer.status, answer.headers)
             if answer.status == _TOO_MANY_REQUESTS:
@@ -276,6 +284,7 @@ class Pipeline:
                 stream = await stack.enter_async_context(self._open_stream_once(request, authorization, slot, seconds))
             except SvcError as error:
                 _settle_failure(slot, error)
+                _name_call(error, request)
                 raise
             call.answer = stream.answer
             status = self._status_for_governor(stream.answer)
@@ -333,6 +342,12 @@ def _settle_failure(slot: Slot, error: SvcError) -> None:
         slot.learn(error.status, error.headers)
     elif outcome_of(error).effect is not Effect.NONE:
         slot.mark_lost()
+
+
+def _name_call(error: SvcError, request: Request[Any]) -> None:
+    """Add the call to the message of a failure that happened below it, as it stands in the log: without ids."""
+    if isinstance(error, TransportError):
+        error.args = (f"{error.args[0]}: {request.method} {request.public_path}",)
 
 
 def _shorten(misfits: Sequence[str]) -> str:

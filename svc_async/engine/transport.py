@@ -189,7 +189,7 @@ class Transport:
                 finally:
                     response.release()  # a connection whose answer was not read to its end is closed
         except _FAILURES as error:
-            return _transport_error(error, exchange)
+            return self._describe_failure(error, exchange, seconds)
         if isinstance(body, SvcError):
             return body
         return Answer(status=response.status, headers=response.headers, body=body)
@@ -231,10 +231,14 @@ class Transport:
                 self._track(response)
                 body = b"" if response.ok else await _read(response, _MAX_REFUSAL_BYTES)
         except _FAILURES as error:
-            return _transport_error(error, exchange)
+            return self._describe_failure(error, exchange, seconds)
         if isinstance(body, SvcError):
             return body
         return OpenStream(Answer(status=response.status, headers=response.headers, body=body), response.content)
+
+    def _describe_failure(self, error: BaseException, exchange: Exchange, seconds: float | None) -> TransportError:
+        is_connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
+        return _transport_error(error, exchange, self._timeouts.connect if is_connecting else seconds)
 
     def _send(self, request: WireRequest, exchange: Exchange) -> Awaitable[aiohttp.ClientResponse]:
         return self._client.request(
@@ -318,12 +322,12 @@ def _unusable_body(
     )
 
 
-def _transport_error(error: BaseException, exchange: Exchange) -> TransportError:
+def _transport_error(error: BaseException, exchange: Exchange, seconds: float | None) -> TransportError:
     """Build the failure of an exchange, without a reference to aiohttp's exception."""
     sent = Sent.MAYBE if exchange.sent else Sent.NO
     found = (error.__cause__ or error) if isinstance(error, ConnectionBroken) else error
     if isinstance(found, TimeoutError):
-        return TimedOut("request timed out", sent=sent)
+        return TimedOut(f"request timed out{'' if seconds is None else f' after {seconds:g} s'}", sent=sent)
     failure = TransportError(_MESSAGES.get(type(found), "connection failed"), sent=sent)
     failure.__cause__ = _describe_cause(found)
     return failure

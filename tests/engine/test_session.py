@@ -503,8 +503,9 @@ async def test_a_call_without_an_answer_ends_at_its_timeout(timeouts: Timeouts |
         await clock.advance(seconds=6.9)
         assert not call.done()
         await clock.advance(seconds=0.2)
-        with pytest.raises(TimedOut):
+        with pytest.raises(TimedOut) as caught:
             await call
+    assert str(caught.value) == "request timed out after 7 s: GET /12/accounts/{account_id} (sent: maybe)"
 
 
 async def test_a_timeout_that_makes_no_sense_is_refused(session: Session) -> None:
