@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import aclosing
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import attrs
 
@@ -49,6 +49,12 @@ class Pager(Generic[T]):
     def __aiter__(self) -> AsyncIterator[T]:
         """Iterate over the records, page by page."""
         return self._iterate_items()
+
+    if not TYPE_CHECKING:  # checkers, and isinstance(pager, Iterable), see that it cannot be iterated over like this
+
+        def __getitem__(self, position: object) -> NoReturn:
+            """Say how to iterate, to a `for` without `async` and to whoever takes it for a list."""
+            raise TypeError("a listing is fetched page by page: use `async for`, or `await pager.collect()` for a list")
 
     def pages(self, *, cursor: str | None = None) -> AsyncIterator[Page[T]]:
         """Iterate over whole pages.

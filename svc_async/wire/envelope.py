@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import attrs
 import msgspec
@@ -71,6 +71,12 @@ class Page(Generic[T]):
     unreadable: tuple[Unreadable, ...] = ()
     broken_cursor: UnexpectedAnswer | None = attrs.field(default=None, eq=False, repr=False)
     answer: "CallAnswer | None" = attrs.field(default=None, eq=False, repr=False)
+
+    if not TYPE_CHECKING:  # checkers, and isinstance(page, Iterable), see that it cannot be iterated over
+
+        def __getitem__(self, position: object) -> NoReturn:
+            """Say where the records are, to a `for` and to whoever takes it for a list."""
+            raise TypeError("a page is no list: its records are in `.items`; `async for` takes those of all pages")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the page as values that JSON can represent; unreadable records as they came."""

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -34,6 +35,24 @@ async def categories(account: AccountHandle) -> LineItemCuratedCategories:
     for _ in range(HOW_MANY - len(seeded)):
         await service.create(line_item_id=seeded[0].line_item_id, curated_category_id=seeded[0].curated_category_id)
     return service
+
+
+async def test_a_listing_says_how_it_is_iterated_over(session: Session) -> None:
+    pager: Any = session.accounts.list()
+    page: Any = await pager
+    advice = "use `async for`, or `await pager.collect\\(\\)` for a list$"
+    for iterate in (list, iter_once, lambda pager: pager[0]):
+        with pytest.raises(TypeError, match=advice):
+            iterate(pager)
+        with pytest.raises(TypeError, match="its records are in `.items`; `async for` takes those of all pages$"):
+            iterate(page)
+    assert not isinstance(pager, Iterable)
+    assert not isinstance(page, Iterable)
+
+
+def iter_once(listing: Any) -> None:
+    for _ in listing:
+        pass
 
 
 @pytest.mark.rule("GEN-04", "GEN-06", "GEN-07", "LICC-01")
