@@ -1,5 +1,6 @@
 """Rows given as a file: opened off the event loop, checked before anything is sent, and closed afterwards."""
 
+import os
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -18,6 +19,9 @@ __all__ = ["open_file", "read_file"]
 
 SourceT = TypeVar("SourceT", bound=ReplayableSource)
 
+_SUFFIXES = frozenset(
+    {".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xml", ".gz", ".bz2", ".xz", ".zst"}
+)
 _find_scheme = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://").match
 
 
@@ -92,9 +96,20 @@ class _FileRows(Generic[SourceT]):
         return self._slices.read()
 
 
+def _may_be_email(text: str) -> bool:
+    """Return whether a text is rather an e-mail address than the name of a file, which a message would quote."""
+    if "@" not in text or "/" in text or "\\" in text:
+        return False
+    is_file = os.path.exists(text)  # noqa: PTH110 - Path.exists raises where a name is too long
+    return not is_file and Path(text).suffix.lower() not in _SUFFIXES
+
+
 def _parse_path(name: str, file: str | Path) -> Path:
     if str(file) == STANDARD_INPUT:
         raise InvalidArgument(name, "must be the path of a file; pass the rows of standard input as an iterable")
+    if isinstance(file, str) and _may_be_email(file):
+        del file  # it may be personal data, which is quoted nowhere
+        raise InvalidArgument(name, "must be rows, or the path of a file: pass one row as a list of one mapping")
     scheme = _find_scheme(file) if isinstance(file, str) else None
     if scheme is None:
         return Path(file)

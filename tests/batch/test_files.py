@@ -135,6 +135,29 @@ async def test_a_url_is_not_fetched(users: AudienceUsers, service: FakeService, 
     assert service.bodies == []
 
 
+@pytest.mark.parametrize("text", ["ada@example.org", "ada@example.org" * 100, "ada@"])
+async def test_a_text_that_may_be_an_address_is_quoted_nowhere(
+    users: AudienceUsers, sandbox: Sandbox, text: str
+) -> None:
+    rule = "must be rows, or the path of a file: pass one row as a list of one mapping"
+    with pytest.raises(InvalidArgument, match=f"^members {rule}$"):
+        await users.upload(text)
+    async with Session.sandbox(sandbox) as session:
+        with pytest.raises(InvalidArgument, match=f"^products {rule}$"):
+            await session.product_catalog("c").products.upsert(text)
+
+
+async def test_a_file_whose_name_has_an_at_sign_is_read(
+    users: AudienceUsers, service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_csv(Path("customers@home"))
+    await users.upload("customers@home")
+    assert sorted(sent_ids(service), key=int) == IDS
+    with pytest.raises(UnusableFile, match=r"customers@home\.csv"):
+        await users.upload("customers@home.csv")
+
+
 async def test_standard_input_is_not_read_unasked(users: AudienceUsers) -> None:
     with pytest.raises(InvalidArgument, match="members must be the path of a file; pass the rows of standard input"):
         await users.upload("-")
