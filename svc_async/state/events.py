@@ -19,7 +19,7 @@ from svc_async.errors import InvalidArgument, WrongState
 from svc_async.state.database import Database
 from svc_async.state.errors import StateUnavailable, UnusableState
 from svc_async.state.event_lease import EventLease
-from svc_async.webhooks.checks.values import check_duration
+from svc_async.value_rules import DURATION
 from svc_async.webhooks.keyed_lock import KeyedLock
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
 from svc_async.webhooks.stores.inbox import StoredEvent
@@ -74,7 +74,7 @@ class SharedEvents:
         read_time: Callable[[], datetime | None] | None = None,
     ) -> None:
         check_ttl(ttl)
-        check_duration("lease", lease)
+        DURATION.check("lease", lease)
         if not timedelta(seconds=1) <= lease <= timedelta(days=1):
             raise InvalidArgument("lease", "must be from one second to one day")
         _check_name(receiver)

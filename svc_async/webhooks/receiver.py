@@ -13,23 +13,23 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from svc_async.clock import Clock, SystemClock, require_event_loop
-from svc_async.errors import InvalidArgument, WrongState
+from svc_async.errors import WrongState
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter, Handler
 from svc_async.monitoring import Subscribers
+from svc_async.value_rules import whole_number
 from svc_async.webhooks.acceptance import Acceptor
-from svc_async.webhooks.ack import Ack, check_stores
+from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.bodies import Bodies, Body
-from svc_async.webhooks.checks.settings import check_settings
-from svc_async.webhooks.checks.values import check_count
 from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
 from svc_async.webhooks.event_keys import name_keys
 from svc_async.webhooks.rejections.log import RejectionLog
+from svc_async.webhooks.rules import check_settings
 from svc_async.webhooks.run import Acceptance, Run
 from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
@@ -129,14 +129,11 @@ class WebhookReceiver:
         clock: Clock | None = None,
     ) -> None:
         keys = check_keys(keys)
-        check_stores(ack, dedupe, state)
-        if crc_signature not in get_args(CrcSignature):
-            raise InvalidArgument("crc_signature", f"must be one of {', '.join(get_args(CrcSignature))}")
-        check_settings(router=router, parser=parser, crc_key=crc_key, clock=clock, order_by=order_by)
-        check_settings(on_error=on_error, dead_letter=dead_letter, on_event=on_event)
-        check_settings(workers=workers, max_body=max_body, max_bodies=max_bodies, retry_after=retry_after)
-        check_settings(read_deadline=read_deadline, drain_deadline=drain_deadline)
-        check_count("max_bytes", max_bytes, least=max_body)
+        check_settings(ack=ack, dedupe=dedupe, state=state, router=router, parser=parser, workers=workers)
+        check_settings(order_by=order_by, on_error=on_error, dead_letter=dead_letter, on_event=on_event, clock=clock)
+        check_settings(crc_key=crc_key, crc_signature=crc_signature, max_body=max_body, max_bodies=max_bodies)
+        check_settings(read_deadline=read_deadline, retry_after=retry_after, drain_deadline=drain_deadline)
+        whole_number(max_body).check("max_bytes", max_bytes)
         self._verifier = Verifier(keys=keys, crc_key=crc_key or keys[0], crc_signature=crc_signature, max_body=max_body)
         self._keys = name_keys(keys)
         shared = state.events() if state is not None else None

@@ -12,7 +12,7 @@ import attrs
 from svc_async.errors import InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
-from svc_async.webhooks.checks.values import check_count
+from svc_async.value_rules import COUNT
 from svc_async.wire.hmac_sha256 import SigningKey, crc_answer, crc_token, is_signature, verify
 
 __all__ = [
@@ -257,7 +257,7 @@ def unwrap(body: bytes, headers: Headers, *, keys: Iterable[SigningKey], max_bod
         InvalidArgument: there is no key, the body is not bytes, or the header fields are no fields.
     """
     keys = check_keys(keys)
-    check_count("max_body", max_body)
+    COUNT.check("max_body", max_body)
     verifier = Verifier(keys=keys, crc_key=keys[0], crc_signature="ignore", max_body=max_body)
     _, events = verifier.read(body, parse_fields(headers), _PARSER)
     return events

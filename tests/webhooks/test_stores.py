@@ -104,8 +104,22 @@ def test_remembering_for_no_time_is_refused(store: Callable[..., object]) -> Non
         store(ttl=timedelta())
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"path": None}, "path must be a path"),
+        ({"owner": 7}, "owner must be a string"),
+        ({"lease": 60}, "lease must be a timedelta"),
+        ({"ttl": 60.0}, "ttl must be a timedelta"),
+    ],
+)
+def test_settings_of_a_file_of_another_type_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        SqliteDedupe(**{"path": "events.db", **settings})
+
+
 async def test_memory_is_bounded_and_forgets_the_oldest() -> None:
-    with pytest.raises(InvalidArgument, match="maxsize must be at least 1"):
+    with pytest.raises(InvalidArgument, match="maxsize must be a whole number of at least 1"):
         MemoryDedupe(maxsize=0)
     store = MemoryDedupe(maxsize=2)
     for key in ("a", "b", "a", "c"):

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
-from svc_async.webhooks.checks.values import check_count, check_duration
+from svc_async.value_rules import COUNT, DURATION
 
 __all__ = ["DEFAULT_TTL", "Claim", "DedupeStore", "MemoryDedupe", "check_ttl"]
 
@@ -65,7 +65,7 @@ class MemoryDedupe:
 
     def __init__(self, *, ttl: timedelta = DEFAULT_TTL, maxsize: int = 1_000_000, clock: Clock | None = None) -> None:
         check_ttl(ttl)
-        check_count("maxsize", maxsize)
+        COUNT.check("maxsize", maxsize)
         self._ttl = ttl.total_seconds()
         self._maxsize = maxsize
         self._clock = clock or SystemClock()
@@ -109,6 +109,6 @@ def check_ttl(ttl: timedelta) -> None:
     Raises:
         InvalidArgument: it is no timedelta, or not greater than 0.
     """
-    check_duration("ttl", ttl)
+    DURATION.check("ttl", ttl)
     if ttl <= timedelta():
         raise InvalidArgument("ttl", "must be greater than 0")

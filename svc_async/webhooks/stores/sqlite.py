@@ -16,6 +16,7 @@ from zlib import crc32
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import WrongState
 from svc_async.sqlite import FileFormat, Work, Writer, connect, in_thread, report_unusable
+from svc_async.value_rules import DURATION, TEXT, instance_of
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
 from svc_async.webhooks.stores.inbox import StoredEvent
 
@@ -64,6 +65,7 @@ _DELETE_UNUSED_BODY = """
 
 _OF_THE_FILE = (sqlite3.OperationalError, sqlite3.DatabaseError)
 """Errors of SQLite that are exactly of these classes; their subclasses are about what is written."""
+_PATH = instance_of((str, Path), "a path")
 _MOST_EVENTS = 1_000
 _MOST_BYTES = 2**24
 _MORE_IN, _NO_MORE_IN = 1.0, 3_600.0
@@ -73,6 +75,7 @@ class _Store:
     """A file that is open within an `async with` block; it can be opened again."""
 
     def __init__(self, path: str | Path, *, synchronous: Literal["FULL", "NORMAL"]) -> None:
+        _PATH.check("path", path)
         self._path = Path(path)
         self._synchronous: Literal["FULL", "NORMAL"] = synchronous
         self._writer: Writer | None = None
@@ -221,6 +224,8 @@ class SqliteDedupe(_Store):
     ) -> None:
         super().__init__(path, synchronous="NORMAL")
         check_ttl(ttl)
+        TEXT.check("owner", owner)
+        DURATION.check("lease", lease)
         self._ttl = ttl.total_seconds()
         self._lease = lease.total_seconds()
         self._owner = owner
