@@ -315,7 +315,7 @@ async def test_a_window_needs_a_time_zone(service: ScriptedServer) -> None:
 
 @pytest.mark.parametrize("moment", [None, "2026-06-10T12:00:00Z", 1_781_092_800, date(2026, 6, 10)])
 async def test_a_window_consists_of_datetimes(service: ScriptedServer, moment: Any) -> None:
-    rule = r"must be a datetime with a time zone, such as datetime\.now\(UTC\)$"
+    rule = "must be a datetime with a time zone$"
     async with make_session(service) as session:
         with pytest.raises(InvalidArgument, match=f"^since {rule}"):
             await session.webhooks.replay_gap(moment)
