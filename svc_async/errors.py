@@ -285,7 +285,8 @@ class BatchError(SvcError):
 
     def __init__(self, message: str, *, report: Any, sent: Sent = Sent.YES) -> None:
         super().__init__(message)
-        self.report, self.sent = report, sent
+        self.report = report
+        self.sent = sent
 
 
 class WebhookInvalid(SvcError):
