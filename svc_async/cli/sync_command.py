@@ -22,7 +22,7 @@ from svc_async.cli.output.console import show
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.wording import count, format_duration
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.limits import requests_per_minute
+from svc_async.jobs.limits import find_job_limit
 from svc_async.jobs.run import run
 from svc_async.jobs.spec import SyncSpec, TargetSpec
 from svc_async.private_files import state_folder
@@ -117,13 +117,13 @@ class SyncWork:
             self._print(plan)
 
     def _print(self, plan: Plan) -> None:
-        requests, minutes = _estimate(self.spec, plan)
+        requests, seconds = _estimate(self.spec, plan)
         if self.options.as_json:
             facts = {
                 **_count(plan),
                 "present": plan.present,
                 "least_requests": requests,
-                "least_minutes": round(minutes, 3),
+                "least_minutes": round(seconds / 60, 3),
             }
             show_json({"dry_run": True, **facts, "removal_share": round(plan.removal_share, 6)})
             return
@@ -134,7 +134,8 @@ class SyncWork:
             f": {count(plan.upserts - plan.invalid_rows, 'row')} to {doing}, {plan.all_removals:,} to remove",
             f", {plan.invalid_rows:,} that cannot be sent" if plan.invalid_rows else "",
             f"; {plan.present:,} on the list; ",
-            f"at least {count(requests, 'request')} and {format_duration(minutes * 60)}",
+            f"at least {count(requests, 'request')}",
+            f" and {format_duration(seconds)}" if seconds else "",
         )
         if self.spec.sync.dry_run:
             for name, number in _count(plan).items():
@@ -144,7 +145,7 @@ class SyncWork:
 
 
 def _estimate(spec: SyncSpec, plan: Plan) -> tuple[int, float]:
-    """Return the least requests of a plan, and the minutes that they take at the limit.
+    """Return the least requests of a plan, and the least seconds that they take at the limit.
 
     More are needed where requests are not full, such as the last of each lane, and where one is repeated.
     """
@@ -152,8 +153,8 @@ def _estimate(spec: SyncSpec, plan: Plan) -> tuple[int, float]:
     users = spec.settings.users_per_operation
     sent = count_requests(plan.upserts - plan.invalid_rows, plan.size, users)
     removed = count_requests(plan.all_removals, plan.all_removals * _REMOVAL_SIZE, users)
-    minutes = sent / requests_per_minute(kind, "upload") + removed / requests_per_minute(kind, "remove")
-    return sent + removed, minutes
+    seconds = find_job_limit(kind, "upload").find_least_seconds(sent)
+    return sent + removed, seconds + find_job_limit(kind, "remove").find_least_seconds(removed)
 
 
 def _count_user_requests(rows: int, size: int, users_per_operation: int) -> int:

@@ -3,10 +3,14 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import attrs
+
 from svc_async.governor.limits import LIMITS
+from svc_async.governor.ticks import SECOND
+from svc_async.governor.windows import Window
 from svc_async.jobs.spec import ListKind, Operation
 
-__all__ = ["requests_per_minute"]
+__all__ = ["JobLimit", "find_job_limit", "requests_per_minute"]
 
 # Unspecified: the limit of do-not-reach users (contract UNS-dnr-limits); it is that of other writes.
 _LIMITS: Mapping[tuple[ListKind, Operation], str] = MappingProxyType(
@@ -21,7 +25,52 @@ _LIMITS: Mapping[tuple[ListKind, Operation], str] = MappingProxyType(
 )
 
 
-def requests_per_minute(kind: ListKind, operation: Operation) -> float:
+@attrs.frozen
+class JobLimit:
+    """The service's limit on the requests of a job.
+
+    Attributes:
+        name: identifies the limit in snapshots of a governor.
+        requests: how many the service admits in a window.
+        period: the window in seconds.
+    """
+
+    name: str
+    requests: int
+    period: float
+
+    @property
+    def per_minute(self) -> float:
+        """The requests of a minute, on average."""
+        return self.requests * 60 / self.period
+
+    @property
+    def is_even(self) -> bool:
+        """Whether requests are paced evenly; otherwise all of a window may go at once."""
+        return self._window.is_even
+
+    @property
+    def of_job(self) -> int:
+        """How many requests of a window are for jobs; the others are left to interactive calls."""
+        return self.requests - self._window.reserve
+
+    def find_least_seconds(self, requests: int) -> float:
+        """Return how long a job with some requests takes at least, if nothing of the limit is used."""
+        if self.is_even:
+            return requests * self.period / self.requests
+        return max(0, -(-requests // self.of_job) - 1) * self.period
+
+    @property
+    def _window(self) -> Window:
+        return Window(self.requests, int(self.period * SECOND))
+
+
+def find_job_limit(kind: ListKind, operation: Operation) -> JobLimit:
     """Return the service's limit on the requests of a job."""
     limit = next(each for each in LIMITS if each.name == _LIMITS[kind, operation])
-    return limit.requests * 60 / limit.period
+    return JobLimit(limit.name, limit.requests, limit.period)
+
+
+def requests_per_minute(kind: ListKind, operation: Operation) -> float:
+    """Return the service's limit on the requests of a job, in a minute."""
+    return find_job_limit(kind, operation).per_minute

@@ -50,7 +50,7 @@ async def test_a_sync_makes_the_catalog_equal_to_the_feed(
     assert (await command(*sync)).code == 0
     (tmp_path / "feed.csv").write_text(feed("b", "c", "d"))
     dry = await command(*sync, "--dry-run")
-    assert "plan: 1 row to check and send, 1 to remove; 3 on the list; at least 2 requests and 7.5 s" in dry.out
+    assert "plan: 1 row to check and send, 1 to remove; 3 on the list; at least 2 requests\n" in dry.out
     ended = await command(*sync)
     assert ended.code == 0
     assert sorted(await list_keys(sandbox, catalog)) == ["b", "c", "d"]

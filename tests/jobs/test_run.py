@@ -12,9 +12,9 @@ from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.settings import SyncObservers
 from svc_async.cli.job_journal import JobNote
 from svc_async.errors import ApiError, UnusableFile
-from svc_async.jobs.limits import requests_per_minute
+from svc_async.jobs.limits import find_job_limit, requests_per_minute
 from svc_async.jobs.run import check_access, open_rows, run
-from svc_async.jobs.spec import SourceSpec, SyncSpec, TargetSpec, UploadSpec
+from svc_async.jobs.spec import ListKind, SourceSpec, SyncSpec, TargetSpec, UploadSpec
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import Command, environment_of
 from tests.support.files import Write
@@ -218,3 +218,11 @@ async def test_the_journal_describes_the_job_so_that_the_command_can_resume_it( 
 def test_a_job_knows_its_rate_limit() -> None:
     assert requests_per_minute("audience", "upload") == 1_500
     assert requests_per_minute("catalog", "remove") == 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "requests", "seconds"),
+    [("catalog", 570, 0), ("catalog", 571, 900), ("catalog", 8_000, 14 * 900), ("audience", 3_000, 120)],
+)
+def test_the_least_time_counts_the_windows_of_a_limit(kind: ListKind, requests: int, seconds: float) -> None:
+    assert find_job_limit(kind, "upload").find_least_seconds(requests) == seconds
