@@ -78,6 +78,12 @@ class Bucket(Generic[W]):
         """Return what must be free for one request: bulk leaves the reserve, except when it is its turn."""
         return 1 + self.window.reserve if bulk and not self._is_turn_of_bulk else 1
 
+    def find_turn(self, now: int) -> int | None:
+        """Return the tick from which time admits a request that waits here; None if none waits."""
+        if not self.has_waiters:
+            return None
+        return self.window.opens_at(self.cost(bulk=not self.interactive), now)
+
     def next_flow(self, now: int) -> "Flow[W] | None":
         """Return the flow whose first request may go now."""
         self._reserved_for, self._reserved_until = None, NEVER

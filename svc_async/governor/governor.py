@@ -75,6 +75,8 @@ class BucketState:
         closed_until: the end of a closure after a 429, if there is one.
         concurrency: how many requests may be in flight.
         is_degraded: a shared count cannot be reached, and this process keeps to its share of the limit.
+        turn_at: when the next of the waiting requests may go, as far as time alone decides; None if none waits. It may
+            be later than `opens_at`, since bulk leaves a part of some limits to interactive requests.
     """
 
     name: str
@@ -87,6 +89,7 @@ class BucketState:
     closed_until: datetime | None
     concurrency: int
     is_degraded: bool = False
+    turn_at: datetime | None = None
 
 
 class Governor:
@@ -192,7 +195,7 @@ class Governor:
 
     def _describe(self, bucket: Bucket[Slot]) -> BucketState:
         now = self._scheduler.now()
-        state, demand = bucket.window.state(now), bucket.count_waiting()
+        state, demand, turn = bucket.window.state(now), bucket.count_waiting(), bucket.find_turn(now)
         return BucketState(
             name=bucket.name,
             scope=bucket.scope,
@@ -204,4 +207,5 @@ class Governor:
             closed_until=self._scheduler.to_datetime(state.closed_until, now) if state.closed_until > now else None,
             concurrency=state.concurrency,
             is_degraded=state.is_degraded,
+            turn_at=None if turn is None else self._scheduler.to_datetime(turn, now),
         )

@@ -247,11 +247,25 @@ async def test_snapshot_shows_every_bucket(clock: DrivenClock) -> None:
             opens_at=EPOCH + timedelta(seconds=QUARTER),
             closed_until=None,
             concurrency=100,
+            turn_at=EPOCH + timedelta(seconds=QUARTER),
         ),
     )
 
     await clock.run(waiter)
     assert find_bucket(governor).waiting == 0
+    assert find_bucket(governor).turn_at is None
+
+
+async def test_snapshot_shows_when_bulk_may_go_that_leaves_a_reserve(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+    sent = [asyncio.ensure_future(send(governor, ACCOUNTS, bulk=True)) for _ in range(5)]
+    await clock.settle()
+
+    bucket = find_bucket(governor)
+    assert (bucket.used, bucket.waiting) == (4, 1)
+    assert (bucket.opens_at, bucket.turn_at) == (EPOCH, EPOCH + timedelta(seconds=QUARTER))
+    for each in sent:
+        each.cancel()
 
 
 async def test_many_accounts_do_not_pile_up(clock: DrivenClock) -> None:
