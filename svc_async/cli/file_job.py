@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.sync_command import SyncWork
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError, InvalidArgument, SvcError
-from svc_async.jobs.limits import requests_per_minute
+from svc_async.jobs.limits import JobLimit, find_job_limit
 from svc_async.jobs.run import check_access, open_rows, run
 from svc_async.jobs.spec import JobSpec, SyncSpec, TargetSpec, UploadSpec
 from svc_async.session import Session
@@ -203,9 +203,16 @@ class _FileJob:
         return self.spec.operation if isinstance(self.spec, UploadSpec) else "sync"
 
     @property
-    def _requests_per_minute(self) -> float:
+    def _limit(self) -> JobLimit:
         operation = self.spec.operation if isinstance(self.spec, UploadSpec) else "upload"
-        return requests_per_minute(self.spec.target.kind, operation)
+        return find_job_limit(self.spec.target.kind, operation)
+
+    @property
+    def _limits(self) -> Sequence[JobLimit]:
+        """The limits of all that it sends; a sync also removes."""
+        if isinstance(self.spec, UploadSpec):
+            return (self._limit,)
+        return (self._limit, find_job_limit(self.spec.target.kind, "remove"))
 
     def _check_paths(self) -> None:
         file, failures = self.file.resolve(), self._failures_path.resolve()
@@ -223,12 +230,13 @@ class _FileJob:
             raise InvalidArgument("report", "must be a file of its own, in an existing folder")
 
     async def _run(self, target: TargetSpec, session: Session, failures: FailureList) -> JobOutcome | None:
-        began, begun_at, limit = self.clock.monotonic(), self.clock.now(), self._requests_per_minute
+        began, begun_at, limit = self.clock.monotonic(), self.clock.now(), self._limit
         error: BatchError | None = None
         interrupted = False
         with open_display(
             self.source, console=stderr(), clock=self.clock, limit=limit, quiet=self.options.as_json
         ) as display:
+            display.follow(session.governor, self._limits)
             watch = _Watch(display, failures, Timeline())
             try:
                 report = await run_until_stopped(self._work(target, session, watch))
@@ -253,7 +261,7 @@ class _FileJob:
             failures=failures,
             find_line=self.source.find_line,
             timeline=watch.timeline,
-            requests_per_minute=limit,
+            requests_per_minute=limit.per_minute,
             more=self.work.more,
             error=error,
             interrupted=interrupted,

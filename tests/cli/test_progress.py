@@ -1,5 +1,6 @@
 import re
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import cast
@@ -12,9 +13,12 @@ from svc_async.batch.report import JobPhase, Progress
 from svc_async.cli.output.console import say, show
 from svc_async.cli.output.progress import Bars, Display, Lines, open_display
 from svc_async.cli.output.wording import format_duration
+from svc_async.governor.governor import BucketState, Governor
+from svc_async.jobs.limits import find_job_limit
 from svc_async.sandbox import VirtualClock
 from svc_async.sources.csv_source import CsvSource
 
+LIMIT = find_job_limit("audience", "upload")
 HALFWAY = Progress(read=1_000, accepted=480, failed=20, pending=500, requests=3, in_doubt=500, seconds=10.0)
 
 
@@ -48,14 +52,14 @@ def read_output(console: Console) -> str:
 def test_a_terminal_gets_a_bar_others_get_lines_and_json_gets_nothing(source: CsvSource) -> None:
     clock = VirtualClock()
     terminal, pipe = console(terminal=True), console(terminal=False)
-    assert type(open_display(source, console=terminal, clock=clock, limit=1_500, quiet=False)) is Bars
-    assert type(open_display(source, console=pipe, clock=clock, limit=1_500, quiet=False)) is Lines
-    assert type(open_display(source, console=terminal, clock=clock, limit=1_500, quiet=True)) is Display
+    assert type(open_display(source, console=terminal, clock=clock, limit=LIMIT, quiet=False)) is Bars
+    assert type(open_display(source, console=pipe, clock=clock, limit=LIMIT, quiet=False)) is Lines
+    assert type(open_display(source, console=terminal, clock=clock, limit=LIMIT, quiet=True)) is Display
 
 
 async def test_a_line_comes_every_five_seconds_at_most(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    with Lines(source, console=out, clock=clock, limit=1_500) as lines:
+    with Lines(source, console=out, clock=clock, limit=LIMIT) as lines:
         lines.show(Progress(phase="sending"))
         for _ in range(60):
             await clock.advance(seconds=0.2)
@@ -70,7 +74,7 @@ async def test_a_line_comes_every_five_seconds_at_most(source: CsvSource) -> Non
 
 async def test_each_phase_has_a_bar_that_moves(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=True)
-    with Bars(source, console=out, clock=clock, limit=1_500) as bars:
+    with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
         bars.begin("checking")
         await clock.advance(seconds=1)
         for done in range(5):
@@ -102,7 +106,7 @@ async def test_nothing_is_lost_at_any_width(source: CsvSource, width: int) -> No
         rate_limited=1_234,
         resend_in=101,
     )
-    with Bars(source, console=out, clock=clock, limit=1_500) as bars:
+    with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
         bars.show(Progress(phase="sending"))
         await clock.advance(seconds=1)
         bars.show(many)
@@ -117,7 +121,7 @@ async def test_nothing_is_lost_at_any_width(source: CsvSource, width: int) -> No
 
 async def test_a_wait_for_what_is_in_doubt_is_announced_when_it_begins(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    lines = Lines(source, console=out, clock=clock, limit=1_500)
+    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
     waiting = attrs.evolve(HALFWAY, in_doubt=44_596, resend_in=101)
     for progress in (HALFWAY, waiting, waiting, HALFWAY):
         lines.show(progress)
@@ -127,7 +131,7 @@ async def test_a_wait_for_what_is_in_doubt_is_announced_when_it_begins(source: C
 
 async def test_a_bar_counts_a_wait_down_and_goes(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=True)
-    with Bars(source, console=out, clock=clock, limit=1_500) as bars:
+    with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
         bars.show(attrs.evolve(HALFWAY, resend_in=100))
         await clock.advance(seconds=60)
         (waiting,) = (line for line in render(bars) if "waiting" in line)
@@ -139,7 +143,7 @@ async def test_a_bar_counts_a_wait_down_and_goes(source: CsvSource) -> None:
 
 async def test_the_share_never_goes_back(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    lines = Lines(source, console=out, clock=clock, limit=1_500)
+    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
     for read in (1_000, 2_000, 1_000):
         await clock.advance(seconds=6)
         lines.show(attrs.evolve(HALFWAY, read=read))
@@ -148,7 +152,7 @@ async def test_the_share_never_goes_back(source: CsvSource) -> None:
 
 async def test_a_resumed_job_counts_the_speed_of_this_run(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    lines = Lines(source, console=out, clock=clock, limit=1_500)
+    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
     lines.show(attrs.evolve(HALFWAY, seconds=0.0))
     await clock.advance(seconds=10)
     lines.show(attrs.evolve(HALFWAY, accepted=580, pending=400))
@@ -164,7 +168,7 @@ async def test_a_resumed_job_shows_how_much_is_sent_while_it_reads_again() -> No
         size: int = 100
 
     clock, out, place = VirtualClock(), console(terminal=False), Place()
-    lines = Lines(cast(CsvSource, place), console=out, clock=clock, limit=1_500)
+    lines = Lines(cast(CsvSource, place), console=out, clock=clock, limit=LIMIT)
     lines.begin("checking")
     before = Progress(read=1_000, accepted=1_000)  # by an earlier run, of 2,000
     steps: list[tuple[JobPhase, int]]
@@ -179,7 +183,7 @@ async def test_a_resumed_job_shows_how_much_is_sent_while_it_reads_again() -> No
 
 async def test_the_speed_is_that_of_the_last_minute(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    lines = Lines(source, console=out, clock=clock, limit=1_500)
+    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
     waiting = attrs.evolve(HALFWAY, resend_in=100)
     lines.show(waiting)
     await clock.advance(seconds=90)
@@ -191,7 +195,7 @@ async def test_the_speed_is_that_of_the_last_minute(source: CsvSource) -> None:
 
 async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    lines = Lines(source, console=out, clock=clock, limit=1_500)
+    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
     await clock.advance(seconds=6)
     lines.show(Progress(read=512, pending=512))
     assert read_output(out).startswith("sending 0% | 0 accepted")
@@ -200,7 +204,7 @@ async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> 
 def test_what_is_printed_meanwhile_goes_above_the_bars(source: CsvSource, monkeypatch: pytest.MonkeyPatch) -> None:
     out = console(terminal=True)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    with Bars(source, console=out, clock=VirtualClock(), limit=1_500) as bars:
+    with Bars(source, console=out, clock=VirtualClock(), limit=LIMIT) as bars:
         bars.show(HALFWAY)
         show("plan: 600,000 rows to send")
         say("warning: the answer does not fit")
@@ -215,7 +219,7 @@ def test_without_colours_there_are_lines(
 ) -> None:
     monkeypatch.setenv(variable, value)
     terminal = console(terminal=True)
-    assert type(open_display(source, console=terminal, clock=VirtualClock(), limit=1_500, quiet=False)) is Lines
+    assert type(open_display(source, console=terminal, clock=VirtualClock(), limit=LIMIT, quiet=False)) is Lines
 
 
 @pytest.mark.parametrize(
@@ -223,3 +227,103 @@ def test_without_colours_there_are_lines(
 )
 def test_durations_are_written_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@attrs.define
+class HeldGovernor:
+    """Holds products until a time of day."""
+
+    until: datetime | None
+    used: int = 570
+
+    def snapshot(self) -> tuple[BucketState, ...]:
+        return (
+            BucketState(
+                name="ads.products.put",
+                scope="user ann",
+                limit=600,
+                used=self.used,
+                remaining=None,
+                waiting=15,
+                opens_at=VirtualClock().now(),
+                closed_until=None,
+                concurrency=100,
+                turn_at=self.until,
+            ),
+        )
+
+
+PRODUCTS = find_job_limit("catalog", "upload")
+BEGUN = Progress(phase="sending")
+HELD = Progress(read=28_500, accepted=14_250, pending=14_250, requests=585, phase="sending")
+
+
+def follow(display: Display, governor: HeldGovernor) -> None:
+    display.follow(cast(Governor, governor), [PRODUCTS])
+
+
+async def test_lines_count_a_wait_for_the_rate_limit_down(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False, width=200)
+    governor = HeldGovernor(None)
+    with Lines(source, console=out, clock=clock, limit=PRODUCTS) as lines:
+        follow(lines, governor)
+        lines.show(BEGUN)
+        await clock.advance(seconds=4)
+        lines.show(HELD)
+        governor.until = clock.now() + timedelta(seconds=901)
+        await clock.advance(seconds=70)
+    first, *others = read_output(out).splitlines()
+    until = f"{governor.until:%H:%M} UTC"
+    assert first.startswith(f"sending 50%, 15:00 left | waits for the rate limit, continues at {until} (in 15:00) | ")
+    assert first.endswith("570 of 600 requests in 15 min")
+    assert [re.findall(r"\(in (.*?)\)", line) for line in others] == [["14:30"], ["14:00"]]
+
+
+async def test_nothing_is_printed_after_the_end(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False)
+    with Lines(source, console=out, clock=clock, limit=PRODUCTS) as lines:
+        lines.show(BEGUN)
+    await clock.advance(seconds=70)
+    assert not read_output(out)
+
+
+async def test_lines_count_a_quarantine_down(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False)
+    with Lines(source, console=out, clock=clock, limit=LIMIT) as lines:
+        lines.show(attrs.evolve(HALFWAY, resend_in=86))
+        await clock.advance(seconds=65)
+    assert re.findall(r"sent again in ([\d:.]+)", read_output(out)) == ["1:26", "56.0", "26.0"]
+
+
+async def test_bars_count_a_wait_for_the_rate_limit_down(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=True, width=60)
+    governor = HeldGovernor(clock.now() + timedelta(seconds=900))
+    with Bars(source, console=out, clock=clock, limit=PRODUCTS) as bars:
+        follow(bars, governor)
+        bars.show(BEGUN)
+        await clock.advance(seconds=4)
+        bars.show(HELD)
+        await clock.advance(seconds=60)
+        shown = "\n".join(render(bars)).replace("\N{NO-BREAK SPACE}", " ")
+        for part in (
+            "13:56 left",
+            "continues in 13:56",
+            f"waits for the rate limit   continues at {governor.until:%H:%M} UTC",
+            "570 of 600 requests in 15 min",
+        ):
+            assert part in shown
+        governor.until = None
+        await clock.advance(seconds=1)
+        assert "continues" not in "\n".join(render(bars))
+
+
+async def test_the_rest_counts_all_windows_that_a_job_needs(source: CsvSource) -> None:
+    clock, out, governor = VirtualClock(), console(terminal=False, width=200), HeldGovernor(None)
+    with Lines(source, console=out, clock=clock, limit=PRODUCTS) as lines:
+        follow(lines, governor)
+        lines.show(BEGUN)
+        await clock.advance(seconds=4)
+        lines.show(attrs.evolve(HELD, read=142_500, pending=128_250))
+        governor.until = clock.now() + timedelta(seconds=901)
+        await clock.advance(seconds=1)
+    assert "sending 10%, 2:15:00 left" in read_output(out)

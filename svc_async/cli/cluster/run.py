@@ -30,7 +30,7 @@ from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import BatchError, InvalidArgument
 from svc_async.handles.cluster import import_cluster
-from svc_async.jobs.limits import requests_per_minute
+from svc_async.jobs.limits import find_job_limit
 from svc_async.jobs.run import check_access
 from svc_async.jobs.spec import JobSpec, SyncSpec, UploadSpec
 from svc_async.sources.detect import STANDARD_INPUT
@@ -116,7 +116,7 @@ class _ClusterJob:
         clock, source = SystemClock(), ClusterRows(self._name)
         begun_at = clock.now()
         operation = self.spec.operation if isinstance(self.spec, UploadSpec) else "upload"
-        began, limit = clock.monotonic(), requests_per_minute(self.spec.target.kind, operation)
+        began, limit = clock.monotonic(), find_job_limit(self.spec.target.kind, operation)
         error: BatchError | None = None
         interrupted = False
         with (
@@ -149,7 +149,7 @@ class _ClusterJob:
             failures=failures,
             find_line=source.find_line,
             timeline=watch.timeline,
-            requests_per_minute=limit,
+            requests_per_minute=limit.per_minute,
             more=self.work.more,
             error=error,
             interrupted=interrupted,

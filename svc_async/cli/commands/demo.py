@@ -30,7 +30,7 @@ from svc_async.cli.output.progress import open_display
 from svc_async.cli.output.wording import format_duration
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.limits import requests_per_minute
+from svc_async.jobs.limits import find_job_limit
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.session import Session
 from svc_async.sources.columns import IGNORED
@@ -171,7 +171,7 @@ async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quarantine:
         users = session.account(sandbox.account_id).custom_audience(audience_id).users
         began = sandbox.clock.monotonic()
         with open_display(
-            source, console=stderr(), clock=sandbox.clock, limit=requests_per_minute("audience", "upload"), quiet=quiet
+            source, console=stderr(), clock=sandbox.clock, limit=find_job_limit("audience", "upload"), quiet=quiet
         ) as display:
             display.begin("checking")
             await source.check()

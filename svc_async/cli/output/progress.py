@@ -8,23 +8,29 @@ from types import TracebackType
 from typing import Self
 
 import attrs
-from rich import progress as rich_progress
 from rich.console import Console, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from svc_async.batch.report import JobPhase, Progress
 from svc_async.cli.output.console import terminal
+from svc_async.cli.output.phase_bars import PhaseBars
+from svc_async.cli.output.rate_use import RateUse
 from svc_async.cli.output.wording import format_duration
-from svc_async.clock import Clock
+from svc_async.clock import Clock, Timer
+from svc_async.governor.governor import Governor
+from svc_async.jobs.limits import JobLimit
 from svc_async.sources.source import ReplayableSource
 
 __all__ = ["Bars", "Display", "Lines", "open_display"]
 
 _PAUSE = 5.0
 """Seconds between two lines."""
+_IDLE_PAUSE = 30.0
+"""Seconds between two lines while nothing changes but the time."""
 _REST = 0.1
 """Seconds between two changes of a bar."""
+_TICK = 1.0
+"""Seconds between two looks at what changes without a progress, such as the time that is left."""
 _READING = frozenset({"checking", "reading"})
 _MINUTE = 60.0
 
@@ -50,6 +56,9 @@ class Display:
     def begin(self, phase: JobPhase) -> None:
         """Show a phase that announces no progress."""
 
+    def follow(self, governor: Governor, limits: Iterable[JobLimit]) -> None:
+        """Show also how much of some limits is used, and how long the job waits for them."""
+
     def show(self, progress: Progress) -> None:
         """Keep the latest progress, and show it if it is time."""
         self.last = progress
@@ -59,45 +68,117 @@ class _Timed(Display, abc.ABC):
     """Keeps a bar for each phase, and limits how often it is drawn."""
 
     pause: float
+    idle_pause: float
 
-    def __init__(self, source: ReplayableSource, *, console: Console, clock: Clock, limit: float) -> None:
+    def __init__(self, source: ReplayableSource, *, console: Console, clock: Clock, limit: JobLimit) -> None:
         super().__init__()
         self._source = source
         self._limit = limit
+        self._limits: tuple[JobLimit, ...] = (limit,)
+        self._governor: Governor | None = None
         self._clock = clock
-        self._next = clock.monotonic() + self.pause
+        self._timer: Timer | None = None
+        self._shown_at: float | None = None
+        self._drawn_at = clock.monotonic()
+        self._drawn: Progress | None = None
         self._waits = False
         self._furthest = 0.0
-        self._bars = _PhaseBars(console, clock)
-        self._latest = deque[tuple[float, Progress]]()
+        self._bars = PhaseBars(console, clock)
+        self._latest = _Course(_MINUTE)
+        self._window = _Course(limit.period)
+        self._use = RateUse(limit, 0)
+
+    def __enter__(self) -> Self:
+        self._timer = self._clock.call_later(_TICK, self._tick)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def begin(self, phase: JobPhase) -> None:
         self._bars.move(phase, None)
 
+    def follow(self, governor: Governor, limits: Iterable[JobLimit]) -> None:
+        self._governor, self._limits = governor, tuple(limits)
+
     def show(self, progress: Progress) -> None:
         super().show(progress)
-        now = self._clock.monotonic()
-        waits = progress.resend_in is not None
-        begins = self._bars.current != (progress.phase or "sending")
-        if now >= self._next or begins or (waits and not self._waits):  # a wait is announced when it begins
+        now = self._shown_at = self._clock.monotonic()
+        is_due = now >= self._drawn_at + self.pause
+        waits = progress.resend_in is not None and not self._waits  # a wait is announced when it begins
+        if is_due or waits or self._bars.current != (progress.phase or "sending"):
             self._move(progress, now)
-            if now >= self._next or waits:
-                self._next = now + self.pause
-                self.draw(progress)
-        self._waits = waits
+            if is_due or waits:
+                self._drawn_at = now
+                self._draw(progress)
+        self._waits = self._is_waiting(progress)
 
     @abc.abstractmethod
     def draw(self, progress: Progress) -> None:
         """Show it."""
 
+    def _tick(self) -> None:
+        """Show how time goes on, since a job that waits announces nothing."""
+        self._timer = self._clock.call_later(_TICK, self._tick)
+        if self._shown_at is None:
+            return
+        now = self._clock.monotonic()
+        progress = self._count_down(now)
+        self._move(progress, now)
+        waits, pause = self._is_waiting(progress), self.idle_pause if self.last is self._drawn else self.pause
+        if waits != self._waits or now >= self._drawn_at + pause:
+            if self.pause >= _TICK:  # a bar may be drawn again at once, when there is progress
+                self._drawn_at = now
+            self._draw(progress)
+        self._waits = waits
+
+    def _draw(self, progress: Progress) -> None:
+        self._drawn = self.last
+        self.draw(progress)
+
+    def _count_down(self, now: float) -> Progress:
+        """Return the latest progress as it is now."""
+        if self.last.resend_in is None or self._shown_at is None:
+            return self.last
+        rest = self.last.resend_in - (now - self._shown_at)
+        return attrs.evolve(self.last, resend_in=rest if rest > 0 else None)
+
+    def _is_waiting(self, progress: Progress) -> bool:
+        return progress.resend_in is not None or self._use.opens_in is not None
+
     def _move(self, progress: Progress, now: float) -> None:
         phase = progress.phase or "sending"
+        share = self._find_share(phase, progress)
         if phase == "sending":
-            self._latest.append((now, progress))
-            while self._latest[0][0] < now - _MINUTE:
-                self._latest.popleft()
-        self._bars.move(phase, self._find_share(phase, progress))
-        self._bars.wait(progress.resend_in)
+            for course in (self._latest, self._window):
+                course.add(now, progress, share or 0.0)
+        self._use = self._find_use(progress)
+        self._bars.move(phase, share)
+        self._bars.keep_least(self._find_least(share) if phase == "sending" else 0.0)
+        if progress.resend_in is not None:
+            self._bars.wait(progress.resend_in, "sent again in")
+        else:
+            self._bars.wait(self._use.opens_in, "continues in")
+
+    def _find_use(self, progress: Progress) -> RateUse:
+        """Return the use that the governor knows, or else that of this run."""
+        if self._governor is not None:
+            use = RateUse.find(self._governor.snapshot(), self._limits, self._clock.now())
+            if use is not None:
+                return use
+        before = self._window.first
+        return RateUse(self._limit, 0 if before is None else progress.requests - before.progress.requests)
+
+    def _find_least(self, share: float | None) -> float:
+        """Return the seconds that the limit adds to the rest, if requests carry as many rows as those of this run."""
+        first, last = self._window.begin, self._window.last
+        if first is None or last is None or share is None or share <= first.share:
+            return self._use.opens_in or 0.0
+        sent = last.progress.requests - first.progress.requests - self._use.waiting
+        return self._use.find_least_seconds(max(0.0, sent / (share - first.share) * (1 - share)))
 
     def _find_share(self, phase: str, progress: Progress) -> float | None:
         """Return how much of a phase is done; None if that is not known."""
@@ -116,23 +197,27 @@ class _Timed(Display, abc.ABC):
         return self._furthest * _count_settled(progress) / progress.read
 
     def describe_speed(self, progress: Progress) -> list[str]:
-        """Return the rows a second and the requests of the last minute of this run, while it sends."""
-        since, before = self._latest[0]
-        seconds = self._clock.monotonic() - since
-        rows = (_count_settled(progress) - _count_settled(before)) / seconds if seconds else 0.0
-        requests = progress.requests - before.requests
-        return [f"{rows:,.0f} rows/s", f"{requests:,} of {self._limit:,.0f} requests/min"]
+        """Return the rows a second of the last minute of this run, and the use of the limit, while it sends."""
+        first = self._latest.first
+        if first is None:
+            return []
+        seconds = self._clock.monotonic() - first.at
+        rows = (_count_settled(progress) - _count_settled(first.progress)) / seconds if seconds else 0.0
+        return [f"{rows:,.0f} rows/s", self._use.describe()]
 
 
 class Lines(_Timed):
     """Prints a line every few seconds."""
 
     pause = _PAUSE
+    idle_pause = _IDLE_PAUSE
 
     def draw(self, progress: Progress) -> None:
         """Print a line."""
         parts = [self._bars.describe()]
-        if self._latest:
+        if self._use.opens_in is not None:
+            parts += [f"{', '.join(self._use.describe_wait())} (in {format_duration(self._use.opens_in)})"]
+        if self._latest.first is not None:
             parts += [", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))]
             parts += [", ".join(self.describe_speed(progress))]
         self._bars.console.print(" | ".join(parts))
@@ -142,8 +227,10 @@ class Bars(_Timed):
     """Draws a bar for each phase, with the numbers below them."""
 
     pause = _REST
+    idle_pause = _TICK
 
     def __enter__(self) -> Self:
+        super().__enter__()
         self._bars.start()
         terminal.live = self._bars.console
         return self
@@ -151,6 +238,7 @@ class Bars(_Timed):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        super().__exit__(kind, error, trace)
         terminal.live = None
         self._bars.stop()
 
@@ -166,104 +254,55 @@ class Bars(_Timed):
 
     def draw(self, progress: Progress) -> None:
         """Move the bars."""
-        if self._latest:
+        if self._latest.first is not None:
             speed = [Text(each, "cyan") for each in self.describe_speed(progress)]
             told = attrs.evolve(progress, resend_in=None)  # a bar shows the wait
             numbers = [Text(f"{number:,} {name}", style) for name, number, style in _numbers(told)]
-            self._bars.numbers = [_join(numbers), _join(speed)]
+            wait = [Text(each, "yellow") for each in self._use.describe_wait()]
+            self._bars.numbers = [_join(line) for line in (numbers, speed, wait) if line]
 
 
-class _PhaseBars(rich_progress.Progress):
-    """A bar for each phase; the numbers are below them.
+@attrs.frozen
+class _Mark:
+    """The progress of a job at one moment, and the share of it that was done."""
+
+    at: float
+    progress: Progress
+    share: float
+
+
+class _Course:
+    """The progress of the latest seconds of a job.
 
     Attributes:
-        current: the phase that is under way.
-        numbers: what is printed below the bars.
+        begin: where this run began.
     """
 
-    def __init__(self, console: Console, clock: Clock) -> None:
-        self.current: str | None = None
-        self.numbers: list[RenderableType] = []
-        self._bars: dict[str, rich_progress.TaskID] = {}
-        self._resend_at: float | None = None
-        super().__init__(  # it renders already
-            rich_progress.SpinnerColumn(finished_text=" "),
-            rich_progress.TextColumn("{task.description}"),
-            rich_progress.BarColumn(bar_width=None),
-            _ShareColumn(),
-            _TimeColumn(),
-            console=console,
-            get_time=clock.monotonic,
-            transient=True,
-            expand=True,
-            redirect_stdout=False,  # results are not messages
-        )
+    def __init__(self, seconds: float) -> None:
+        self.begin: _Mark | None = None
+        self._seconds = seconds
+        self._moments = deque[_Mark]()
 
-    def move(self, phase: str, share: float | None) -> None:
-        """Move the bar of a phase; it never goes back. That of the phase before is full then."""
-        if phase != self.current:
-            self._end()
-            self.current = phase
-            if phase not in self._bars:
-                self._bars[phase] = self.add_task(phase, total=None)
-        if share is not None:
-            bar = self._bars[phase]
-            self.update(bar, total=1.0, completed=max(self._tasks[bar].completed, min(share, 1.0)))
+    @property
+    def first(self) -> _Mark | None:
+        """The earliest moment that is kept."""
+        return self._moments[0] if self._moments else None
 
-    def wait(self, seconds: float | None) -> None:
-        """Show that what is in doubt is sent again in some seconds; None for no wait."""
-        bar = self._bars.get("waiting")
-        if seconds is None:
-            self._resend_at = None  # first: another thread draws
-            if bar is not None:
-                self.remove_task(self._bars.pop("waiting"))
-            return
-        if bar is None:
-            bar = self._bars["waiting"] = self.add_task("waiting", total=seconds)
-        self._tasks[bar].total = max(seconds, self._tasks[bar].total or 0.0)
-        self._resend_at = self.get_time() + seconds
-        self._count_down()
+    @property
+    def last(self) -> _Mark | None:
+        """The latest moment."""
+        return self._moments[-1] if self._moments else None
 
-    def describe(self) -> str:
-        """Describe the phase that is under way, and how long it may still take."""
-        task = self._tasks[self._bars[self.current or ""]]
-        share = "" if task.total is None else f" {task.percentage:.0f}%"
-        return f"{task.description}{share}{_describe_rest(task, ', ')}"
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        self._count_down()
-        yield from super().get_renderables()
-        yield from (Padding(each, (0, 0, 0, 2)) for each in self.numbers)
-
-    def _count_down(self) -> None:
-        bar, resend_at = self._bars.get("waiting"), self._resend_at
-        if bar is not None and resend_at is not None:
-            total = self._tasks[bar].total or 0.0
-            self.update(bar, completed=max(0.0, total - max(0.0, resend_at - self.get_time())))
-
-    def _end(self) -> None:
-        if self.current is not None and self.current in self._bars:
-            self.update(self._bars[self.current], total=1.0, completed=1.0)
+    def add(self, at: float, progress: Progress, share: float) -> None:
+        """Add a moment, and forget those of which the seconds are over."""
+        self._moments.append(_Mark(at, progress, share))
+        self.begin = self.begin or self._moments[0]
+        while self._moments[0].at < at - self._seconds:
+            self._moments.popleft()
 
 
-class _ShareColumn(rich_progress.ProgressColumn):
-    """How much of a phase is done."""
-
-    def render(self, task: rich_progress.Task) -> Text:
-        return Text("    " if task.total is None else f"{task.percentage:3.0f}%", "magenta")
-
-
-class _TimeColumn(rich_progress.ProgressColumn):
-    """How long a phase may still take, or has taken."""
-
-    def render(self, task: rich_progress.Task) -> Text:
-        if task.finished:
-            return Text(format_duration(task.finished_time or 0.0), "dim")
-        return Text(_describe_rest(task), "dim" if task.description != "waiting" else "yellow")
-
-
-def open_display(source: ReplayableSource, *, console: Console, clock: Clock, limit: float, quiet: bool) -> Display:
-    """Return the display for a console; it compares the requests with the service's limit a minute."""
+def open_display(source: ReplayableSource, *, console: Console, clock: Clock, limit: JobLimit, quiet: bool) -> Display:
+    """Return the display for a console; it compares the requests with the service's limit."""
     if quiet or terminal.quiet:
         return Display()
     draws = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("NO_COLOR")
@@ -272,12 +311,6 @@ def open_display(source: ReplayableSource, *, console: Console, clock: Clock, li
 
 def _count_settled(progress: Progress) -> int:
     return progress.accepted + progress.coalesced + progress.failed
-
-
-def _describe_rest(task: rich_progress.Task, before: str = "") -> str:
-    if task.description == "waiting":
-        return f"{before}sent again in {format_duration((task.total or 0.0) - task.completed)}"
-    return "" if task.time_remaining is None else f"{before}{format_duration(task.time_remaining)} left"
 
 
 def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
