@@ -6,17 +6,22 @@ until then, and for good if this run does nothing: a dry run, a connection that 
 
 import csv
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from glob import has_magic
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
 from svc_async.batch.report import KEPT_FAILURES, Failure
+from svc_async.cli.options import is_url
 from svc_async.errors import InvalidArgument
+from svc_async.jobs.spec import JobSpec, UploadSpec
 from svc_async.printable import clean_cell
 from svc_async.private_files import check_private, open_private
+from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
 from svc_async.users.identifiers import IDENTIFIERS
 
@@ -25,7 +30,7 @@ try:
 except ImportError:  # Windows has no such locks: two runs at once must name different files
     fcntl = None  # type: ignore[assignment]  # an optional module
 
-__all__ = ["FailureList", "count_reasons", "describe_failures", "split_reason"]
+__all__ = ["FailureList", "count_reasons", "describe_failures", "name_failures_file", "split_reason"]
 
 _HEADER = ("position", "line", "field", "reason", "code", "file")
 _REASONS = 100
@@ -193,6 +198,31 @@ class FailureList:
             self._new.unlink()
         if self._is_finished and not self.count:
             self.path.unlink(missing_ok=True)
+
+
+def name_failures_file(spec: JobSpec, file: str, *, sandbox: bool = False) -> Path:
+    """Return where a job lists its failures: beside its file, or in the current folder for a URL or a pattern.
+
+    The name contains the list and the operation, so that jobs with the same file do not share a list of failures.
+
+    Args:
+        spec: the job.
+        file: the file as it was typed; `-` is standard input.
+        sandbox: whether the list is one of an embedded sandbox.
+    """
+    name = "stdin" if file == STANDARD_INPUT else Path(spec.source.path).name
+    folder = Path(file).parent
+    if is_url(file) or (has_magic(file) and not Path(file).exists()):
+        name, folder = _make_safe(name), Path()
+    list_id = "sandbox" if sandbox else spec.target.list_id
+    operation = spec.operation if isinstance(spec, UploadSpec) else "sync"
+    job = _make_safe(f"{spec.target.kind}-{list_id}.{operation}".replace("_", "-"))
+    return folder / f"{name}.{job}.failures.csv"
+
+
+def _make_safe(name: str) -> str:
+    """Replace what a file name may not contain."""
+    return re.sub(r"[^\w.-]", "-", name, flags=re.ASCII)
 
 
 def split_reason(failure: Failure) -> tuple[str, str]:

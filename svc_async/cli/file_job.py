@@ -1,7 +1,6 @@
 """Runs the job of a command: shows its progress, lists its failures and reports how it ended."""
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -16,7 +15,7 @@ from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.timeline import Timeline
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
-from svc_async.cli.failures import FailureList
+from svc_async.cli.failures import FailureList, name_failures_file
 from svc_async.cli.job_journal import JobJournal, find_journal
 from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import JournalOptions, RunOptions
@@ -189,18 +188,8 @@ class _FileJob:
 
     @property
     def _failures_path(self) -> Path:
-        return self.options.failures_file or self.file.with_name(f"{self._name}.{self._job_name}.failures.csv")
-
-    @property
-    def _job_name(self) -> str:
-        """The list and the operation, so that jobs with the same file do not share a list of failures."""
-        target = self.spec.target
-        list_id = "sandbox" if self.options.sandbox else target.list_id
-        return re.sub(r"[^\w.-]", "-", f"{target.kind}-{list_id}.{self._operation}".replace("_", "-"), flags=re.ASCII)
-
-    @property
-    def _operation(self) -> str:
-        return self.spec.operation if isinstance(self.spec, UploadSpec) else "sync"
+        sandbox = self.options.sandbox
+        return self.options.failures_file or name_failures_file(self.spec, str(self.file), sandbox=sandbox)
 
     @property
     def _limit(self) -> JobLimit:

@@ -47,10 +47,12 @@ def check_port(port: int) -> None:
 def absolute(path: str | Path) -> str:
     """Return the absolute path of a file; symbolic links stay, and so do `-` and URLs."""
     path = str(path)
-    return path if path == "-" or _is_url(path) else os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links
+    return path if path == "-" or is_url(path) else os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links
 
 
-_is_url = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.*").fullmatch
+def is_url(path: str) -> bool:
+    """Return whether a source is a URL, which the workers of a cluster open."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
 
 
 def _refuse_option(_: object, file: str) -> None:

@@ -37,6 +37,7 @@ async def test_a_file_is_uploaded_by_processes_on_this_machine(
     report = ended.result
     assert ended.code == 5, ended.err
     assert (report["read"], report["accepted"], report["failed"]) == (3, 2, 1)
+    assert report["failures_file"] == f"people.csv.audience-{sandbox.audience_id}.upload.failures.csv"
     assert report["failures"][0]["line"] == 3
     assert Path(report["failures"][0]["file"]).name == "people.csv"
     assert len(sandbox.audience(sandbox.audience_id).users) == 2
@@ -87,6 +88,30 @@ async def test_a_catalog_is_synced_with_a_feed_that_a_cluster_reads(
     assert ended.code == 5, ended.err
     assert (report["accepted"], report["failed"], report["additions"]) == (1, 1, 2)
     assert [failure["line"] for failure in report["failures"]] == [3]
+
+
+@pytest.mark.parametrize(
+    ("file", "listed"),
+    [
+        ("data/people.csv", "data/people.csv.audience-{}.sync.failures.csv"),
+        ("da*/people.csv", "people.csv.audience-{}.sync.failures.csv"),
+        ("data/p*.csv", "p-.csv.audience-{}.sync.failures.csv"),
+        ("file://{}/data/people.csv", "people.csv.audience-{}.sync.failures.csv"),
+    ],
+)
+async def test_failures_are_listed_beside_a_file_and_else_in_the_current_folder(
+    command: Command, sandbox: Sandbox, tmp_path: Path, database: str, dask_cluster: str, *, file: str, listed: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "people.csv").write_text("email\nnobody\n")
+    ids = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    where = ("--cluster", dask_cluster, "--state-url", database)
+
+    ended = await command("audience", "sync", file.format(tmp_path), *ids, *where)
+
+    assert ended.code == 5, ended.err
+    found = [path.relative_to(tmp_path) for path in tmp_path.rglob("*.failures.csv")]
+    assert found == [Path(listed.format(sandbox.audience_id))]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.timeline import Timeline
 from svc_async.cli.cluster.work import ClusterRows, ClusterWork, make_work
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
-from svc_async.cli.failures import FailureList
+from svc_async.cli.failures import FailureList, name_failures_file
 from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import ClusterOptions, JournalOptions, RunOptions, WorkerOptions
 from svc_async.cli.outcome import JobOutcome
@@ -53,7 +53,7 @@ def run_on_cluster(
     _check(spec, options, journal, cluster)
     shards = cluster.shards if isinstance(cluster, ClusterOptions) else None
     work = make_work(spec, options, shards=shards, job=journal.job)
-    return asyncio.run(_ClusterJob(spec, Path(file), options, cluster, work).run())
+    return asyncio.run(_ClusterJob(spec, file, options, cluster, work).run())
 
 
 def _check(spec: JobSpec, options: RunOptions, journal: JournalOptions, cluster: WorkerOptions) -> None:
@@ -107,7 +107,7 @@ class _ClusterJob:
     """The job of a command on a cluster."""
 
     spec: JobSpec
-    file: Path
+    file: str
     options: RunOptions
     cluster: WorkerOptions
     work: ClusterWork
@@ -138,7 +138,7 @@ class _ClusterJob:
             title=self.spec.title,
             facts=describe_target(self.spec, urlsplit(profiles.find(self.options.profile).endpoints.ads_url).netloc),
             begun_at=begun_at,
-            file=self.file,
+            file=Path(self.file),
             name=self._name,
             journal=self.work.journal,
             finished_before=False,
@@ -165,8 +165,7 @@ class _ClusterJob:
 
     @property
     def _failures_path(self) -> Path:
-        safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in self._name)
-        return self.options.failures_file or Path(f"{safe}.cluster.failures.csv")
+        return self.options.failures_file or name_failures_file(self.spec, self.file)
 
     async def _work(self, watch: _JobObserver) -> Report | None:
         import_cluster("clients")  # a missing extra shows before anything is started
