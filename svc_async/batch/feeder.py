@@ -177,7 +177,7 @@ class Feeder:
 
     def _take(self, part: Slice) -> bool:
         """Collect rows; return whether it is time to flush."""
-        self._ledger.accounting.read_rows(part.count, again=part.again)
+        self._ledger.accounting.read_rows(part.count, again=part.again, invalid_again=part.invalid_again)
         self._ledger.accounting.partly_valid += part.partly_valid
         is_time_to_flush = self._partitioner.add(part.rows)
         if part.failures:

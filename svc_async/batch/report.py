@@ -321,10 +321,11 @@ class Accounting:
         self.coalesced += superseded
         self.in_doubt -= rows if in_doubt else 0
 
-    def read_rows(self, count: int, *, again: int = 0) -> None:
-        """Count rows that were read, some of them again, after an earlier run."""
+    def read_rows(self, count: int, *, again: int = 0, invalid_again: int = 0) -> None:
+        """Count rows that were read, some again after an earlier run; `fail` counts the invalid ones of these anew."""
         self.read += count - again
-        self.unread -= again
+        self.unread -= again - invalid_again
+        self.failed -= invalid_again
 
     def settle(self, receipt: Receipt) -> None:
         """Count the rows of a request."""

@@ -37,6 +37,7 @@ class Slice:
         failures: the others.
         partly_valid: rows that have a valid identifier beside an invalid one.
         again: how many were read by an earlier run as well.
+        invalid_again: how many of these are among the failures, which that run has counted.
     """
 
     count: int
@@ -44,6 +45,7 @@ class Slice:
     failures: Sequence[Failure]
     partly_valid: int = 0
     again: int = 0
+    invalid_again: int = 0
 
 
 @attrs.frozen

@@ -114,6 +114,8 @@ class _Watch:
     display: Display
     failures: FailureList
     timeline: Timeline
+    known: Report | None = None
+    """What the journal knows."""
     kept: list[Failure] = attrs.field(factory=list[Failure])
 
     @property
@@ -122,6 +124,8 @@ class _Watch:
 
     @property
     def report(self) -> Report:
+        if self.known is not None and self.display.last == Progress():  # the job has announced nothing yet
+            return self.known
         return Report.from_progress(self.display.last, self.kept)
 
     def _on_progress(self, progress: Progress) -> None:
@@ -226,7 +230,8 @@ class _FileJob:
             self.source, console=stderr(), clock=self.clock, limit=limit, quiet=self.options.as_json
         ) as display:
             display.follow(session.governor, self._limits)
-            watch = _Watch(display, failures, Timeline())
+            known = None if self.journal.record is None else self.journal.record.report
+            watch = _Watch(display, failures, Timeline(), known)
             try:
                 report = await run_until_stopped(self._work(target, session, watch))
             except BatchError as early:

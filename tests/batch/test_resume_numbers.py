@@ -51,6 +51,27 @@ async def test_a_resumed_job_begins_with_what_was_read_and_what_is_in_doubt(jour
     check(seen)
 
 
+async def test_a_resumed_job_begins_with_the_rows_that_broke_a_rule(journal: JournalLocation) -> None:
+    service = FakeService()
+    service.script = {3: make_error(403), 4: make_error(403)}
+    rows: list[Any] = [{"email": "no"}, {"email": "nor this"}, *make_members(30)]
+    with pytest.raises(BatchError):
+        await upload(service, rows, journal, concurrency=1)
+    known = (await read_record(journal)).report
+    seen: list[Progress] = []
+
+    with pytest.raises(BatchError) as second:
+        await upload(service, rows, journal, progress=seen.append)
+    report = await upload(service, rows, journal, progress=seen.append)
+
+    assert known.failed == seen[0].failed == 2
+    assert (seen[0].read, seen[0].pending) == (known.read, known.pending)
+    assert second.value.report.failed == 2
+    assert (report.read, report.accepted, report.failed, report.pending) == (32, 30, 2, 0)
+    assert [failure.position for failure in report.failures] == [0, 1]
+    check(seen)
+
+
 async def test_the_time_until_rows_are_sent_again_is_that_of_the_lane_that_waits_least() -> None:
     service = FakeService(latency=10)
     service.script = {1: LOST, 5: LOST}  # of two lanes, one after the other

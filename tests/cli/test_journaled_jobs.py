@@ -104,6 +104,27 @@ async def test_a_signal_says_how_to_go_on(command: Command, sandbox: Sandbox, pe
     assert count_members(sandbox) == 6_000
 
 
+async def test_an_interrupted_resume_reports_what_the_journal_knows(
+    command: Command, sandbox: Sandbox, people: Path
+) -> None:
+    del people
+    reports = []
+    for options in (), ("--json",):
+        sandbox.faults.on("POST", USERS).do(Fault.hang())
+        requests = sandbox.requests.count(USERS)
+        running = await command.start(*upload(sandbox), *options)
+        await sandbox.requests.wait(count=requests + 1, route=USERS)
+        running.send(signal.SIGINT)
+        ended = await running.wait()
+        assert ended.code == 130
+        reports.append((await command("job", "status", "job.journal", "--json")).result)
+
+    counts = ("read", "accepted", "failed", "pending")
+    assert reports[0]["failed"] > 0
+    assert [ended.result[name] for name in counts] == [report[name] for report in reports[1:] for name in counts]
+    assert [reports[0][name] for name in counts] == [reports[1][name] for name in counts]
+
+
 async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: Sandbox, people: Path) -> None:
     """The list of an earlier run is gone on with; what it lacks, and the journal knows, is listed."""
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.operation_errors({7: "no such person"}))

@@ -146,7 +146,8 @@ class JournalLedger:
         self._journal = journal = await Journal.open(await self._find_location(), job, clock=self._clock)
         self._rows = RemainingRows(self._destination.limits, journal)
         in_doubt = sum(len(intent.positions) for intent in journal.intents if intent.sent_at is not None)
-        self.accounting.resume(journal.totals, read=journal.checkpoint.rows, in_doubt=in_doubt)
+        totals = attrs.evolve(journal.totals, failed=journal.totals.failed + journal.checkpoint.invalid_rows)
+        self.accounting.resume(totals, read=journal.checkpoint.rows, in_doubt=in_doubt)
         return self
 
     async def _find_location(self) -> JournalLocation:

@@ -206,16 +206,16 @@ class RemainingRows:
         self._digest.update(part)
         rows, too_large_rows = self._fit(part.rows)
         failures = [*part.failures, *too_large_rows]
+        invalid_again = max(0, min(self._journal.checkpoint.invalid_rows - self._digest.invalid_rows, len(failures)))
         self._digest.invalid_rows += len(failures)
+        part = attrs.evolve(part, rows=rows, failures=failures, again=again, invalid_again=invalid_again)
         if again:
             self._check_again()
         indexes = self.settled.find_open(rows, self._journal.lanes)
         if indexes is None:
-            return attrs.evolve(part, rows=rows, failures=failures, again=again)
+            return part
         settled = len(rows) - len(indexes)
-        return attrs.evolve(
-            part, count=part.count - settled, rows=rows.select(indexes), failures=failures, again=again - settled
-        )
+        return attrs.evolve(part, count=part.count - settled, rows=rows.select(indexes), again=again - settled)
 
     def _check_again(self) -> None:
         """Make sure that the rows which an earlier run read are the same also when they are read again.
