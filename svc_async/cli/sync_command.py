@@ -32,7 +32,7 @@ from svc_async.state import SharedState
 
 __all__ = ["SyncWork"]
 
-_COUNTED = ("additions", "changes", "refreshes", "removals", "unchanged", "invalid_rows")
+_COUNTED = ("additions", "changes", "refreshes", "removals", "unchanged")
 _REMOVAL_SIZE = 90
 """Bytes of a user who is removed, approximately."""
 
@@ -55,7 +55,7 @@ class SyncWork:
     @property
     def more(self) -> Mapping[str, int]:
         """The counts of the plan."""
-        return {} if self._plan is None else _count(self._plan)
+        return {} if self._plan is None else self._count(self._plan)
 
     @property
     def advice(self) -> str:
@@ -111,6 +111,11 @@ class SyncWork:
         host = profiles.find(self.options.profile).endpoints.ads_url
         return f"{target.kind} {account}{target.list_id} at {host}"
 
+    def _count(self, plan: Plan) -> Mapping[str, int]:
+        counts = {name: getattr(plan, name) for name in _COUNTED}
+        # Products are checked as they are sent: the plan does not know which are invalid.
+        return counts if self.spec.target.kind == "catalog" else {**counts, "invalid_rows": plan.invalid_rows}
+
     def _on_plan(self, plan: Plan) -> None:
         self._plan = plan
         if self.spec.sync.dry_run or not self.options.as_json:
@@ -120,7 +125,7 @@ class SyncWork:
         requests, seconds = _estimate(self.spec, plan)
         if self.options.as_json:
             facts = {
-                **_count(plan),
+                **self._count(plan),
                 "present": plan.present,
                 "least_requests": requests,
                 "least_minutes": round(seconds / 60, 3),
@@ -138,7 +143,7 @@ class SyncWork:
             f" and {format_duration(seconds)}" if seconds else "",
         )
         if self.spec.sync.dry_run:
-            for name, number in _count(plan).items():
+            for name, number in self._count(plan).items():
                 show(f"{number:>13,} {name.replace('_', ' ')}")
             if plan.removal_share > self.spec.sync.max_removal_share:
                 show(f"It would stop: {plan.removal_share:.1%} of the rows on the list would be removed.")
@@ -168,7 +173,3 @@ def _count_product_requests(rows: int, _size: int, _users_per_operation: int) ->
 _REQUESTS: Mapping[str, Callable[[int, int, int], int]] = MappingProxyType(
     {"audience": _count_user_requests, "catalog": _count_product_requests}
 )
-
-
-def _count(plan: Plan) -> Mapping[str, int]:
-    return {name: getattr(plan, name) for name in _COUNTED}

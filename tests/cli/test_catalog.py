@@ -51,9 +51,23 @@ async def test_a_sync_makes_the_catalog_equal_to_the_feed(
     (tmp_path / "feed.csv").write_text(feed("b", "c", "d"))
     dry = await command(*sync, "--dry-run")
     assert "plan: 1 row to check and send, 1 to remove; 3 on the list; at least 2 requests\n" in dry.out
+    assert "invalid rows" not in dry.out
     ended = await command(*sync)
     assert ended.code == 0
     assert sorted(await list_keys(sandbox, catalog)) == ["b", "c", "d"]
+
+
+async def test_the_plan_of_a_sync_counts_no_invalid_rows_since_it_checks_none(
+    command: Command, catalog: str, tmp_path: Path
+) -> None:
+    sync = ("catalog", "sync", "feed.csv", "--catalog", catalog)
+    (tmp_path / "feed.csv").write_text(feed("a") + feed("b", price="cheap").removeprefix(HEADER))
+
+    dry, ended = await command(*sync, "--dry-run", "--json"), await command(*sync)
+
+    assert "invalid_rows" not in dry.result
+    assert "1 failed" in ended.out
+    assert "invalid rows" not in ended.out
 
 
 async def test_a_catalog_that_is_not_there_shows_before_anything_is_sent(command: Command, tmp_path: Path) -> None:
