@@ -194,10 +194,10 @@ class FeedOptions:
     """How a feed of products is read.
 
     Attributes:
-        format: csv, tsv or xml. [default: detected from the content]
+        format: csv, tsv, xml, jsonl or parquet (needs the extra "feeds"). [default: detected from the content]
     """
 
-    format: Literal["csv", "tsv", "xml"] | None = None
+    format: Literal["csv", "tsv", "xml", "jsonl", "parquet"] | None = None
 
 
 @Parameter(name="*")

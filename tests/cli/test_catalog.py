@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ async def test_a_feed_becomes_a_catalog_and_goes_again(
     gone = await command("catalog", "delete", "gone.csv", "--catalog", catalog, "--json")
     assert gone.result["accepted"] == 1
     assert list(await list_keys(sandbox, catalog)) == ["b"]
+
+
+def test_a_feed_may_be_in_json_lines(call: Call, here: Path) -> None:
+    names, cells = HEADER.strip().split(","), feed("a").splitlines()[1].split(",")
+    (here / "feed.jsonl").write_text(json.dumps(dict(zip(names, cells, strict=True))))
+
+    ended = call("catalog", "upload", "feed.jsonl", "--sandbox", "--format", "jsonl")
+
+    assert ended.code == 0, ended.err
+    assert "1 accepted" in ended.out
 
 
 async def test_a_sync_makes_the_catalog_equal_to_the_feed(

@@ -39,7 +39,8 @@ def upload(
     """Create and update the products of a merchant's feed. Products that are not in the feed stay.
 
     Args:
-        feed: A feed in CSV or TSV (with a header), RSS 2.0 or Atom, compressed or not; - is standard input.
+        feed: A feed in CSV or TSV (with a header), RSS 2.0, Atom, JSON lines or Parquet, compressed or not; - is
+            standard input.
         catalog: The product catalog. Required without --sandbox.
     """
     spec = UploadSpec(
@@ -94,7 +95,8 @@ def sync(
     Products that an earlier sync has sent and that are no longer in the feed are deleted for good.
 
     Args:
-        feed: A feed in CSV or TSV (with a header), RSS 2.0 or Atom, compressed or not; - is standard input.
+        feed: A feed in CSV or TSV (with a header), RSS 2.0, Atom, JSON lines or Parquet, compressed or not; - is
+            standard input.
         catalog: The product catalog. Required without --sandbox.
     """
     spec = SyncSpec(
