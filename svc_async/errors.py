@@ -351,7 +351,7 @@ class ApiError(_AnsweredCall):
 
 
 def _describe_reason(error: ErrorDetail) -> str:
-    return f"{_describe_code(error)} {error.message}".strip()
+    return f"{_describe_code(error)} {error.message.removeprefix(f'{error.parameter} ')}".strip()
 
 
 def _describe_code(error: ErrorDetail) -> str:

@@ -71,6 +71,11 @@ _ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
 _TRY = "or try without credentials: `svc-async demo`, or --sandbox where a command has it"
 _TRY_IN_PYTHON = "or try without credentials: Session.sandbox()"
 _HOW_TO_AUTHENTICATE = f"set the SVC_* variables, name a profile with --profile, {_TRY}"
+_NO_DEFAULT = "'default' is not in "
+_HOW_TO_MAKE_DEFAULT = (
+    f"`svc-async auth login` makes it; or name another with --profile, set the SVC_* variables, {_TRY}"
+)
+_NOT_A_JOURNAL = (" cannot be read: file is not a database", " is not a journal")
 _HOW_TO_FIND_IDS: Mapping[str, str] = MappingProxyType(
     {"account_id": "`svc-async accounts list` shows yours, and ", "custom_audience_id": ""}
 )
@@ -143,13 +148,28 @@ def describe(error: SvcError) -> Mapping[str, Any]:
 
 
 def _find_advice(error: SvcError) -> str | None:
+    if notes := getattr(error, "__notes__", None):  # of the command, which knows what was tried
+        return str(notes[0])
+    if isinstance(error, NotFound) and (options := _find_options(error)):
+        return f"check the id that {options} gives"
     codes = [str(reason.code) for reason in error.errors] if isinstance(error, ApiError) else []
     by_code = (_ADVICE_BY_CODE[code] for code in codes if code in _ADVICE_BY_CODE)
     return next(by_code, None) or next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), None)
 
 
+def _find_options(error: ApiError) -> str:
+    """Return the options that give what an error is about; empty if there are none."""
+    options = (_OPTIONS.get(each.parameter or "") for each in error.errors)
+    return " and ".join(dict.fromkeys(option for option in options if option))
+
+
 def _explain_problem(parameter: str, problem: str) -> str:
     name = _OPTIONS.get(parameter, parameter)
+    if parameter == "profile" and problem.startswith(_NO_DEFAULT):
+        return f"there is no profile 'default' in {problem.removeprefix(_NO_DEFAULT)}; {_HOW_TO_MAKE_DEFAULT}"
+    if parameter == "journal" and problem.endswith(_NOT_A_JOURNAL):
+        path = problem.removesuffix(_NOT_A_JOURNAL[0]).removesuffix(_NOT_A_JOURNAL[1])
+        return f"{name} {path} is not a journal; give the journal file, such as FILE.journal"
     if parameter in {"credentials", "profile"}:
         return f"{name} {problem.partition('; ')[0]}; {_HOW_TO_AUTHENTICATE}"
     if parameter == "journal" and problem.endswith(" does not exist"):

@@ -14,6 +14,7 @@ import logging
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,7 +45,6 @@ __all__ = [
     "write",
 ]
 
-_log = logging.getLogger("svc_async")
 
 _SERVICE = (*APP, *TOKEN, "bearer_token", *HOSTS, "ads_sandbox_url")
 SETTINGS = (*_SERVICE, "state_url")
@@ -104,8 +104,7 @@ def from_profile(name: str = "default", *, path: Path | None = None) -> Connecti
 
 def is_stored(name: str, *, path: Path | None = None) -> bool:
     """Whether there is a profile of this name."""
-    path = path or default_path()
-    return _exists(path) and name in _load(path)
+    return _exists(path := path or default_path()) and name in _load(path)
 
 
 def check(name: str, *, path: Path | None = None) -> None:
@@ -241,8 +240,15 @@ def _read_profile(name: str, path: Path | None = None, *, chosen_by: str = "") -
 
 def _use_profile(name: str, profile: Mapping[str, str], path: Path) -> ConnectionSettings:
     if is_exposed(path):
-        _log.warning("all users of this machine can open %s: make it private with chmod 600", clean(str(path)))
+        _warn_of_exposure(path)
     return parse_settings(name, profile, lambda setting: setting)
+
+
+@cache
+def _warn_of_exposure(path: Path) -> None:
+    """Log that all users can open a file, once in a process: a command reads it several times."""
+    advice = "all users of this machine can open %s: make it private with chmod 600"
+    logging.getLogger("svc_async").warning(advice, clean(str(path)))
 
 
 def _check_name(name: str) -> None:

@@ -323,7 +323,7 @@ async def test_a_wrong_id_is_to_be_corrected_before_the_command_is_run_again(
 ) -> None:
     ended = await command("audience", "upload", str(many), "--account", sandbox.account_id, "--audience", "nope")
     assert ended.code == 1
-    assert "check the ids\nStill to do: " in ended.err
+    assert "check the id that --audience gives\nStill to do: " in ended.err
     assert "When that is corrected, run the same command again to finish" in ended.err
 
 
@@ -376,10 +376,13 @@ def test_an_audience_that_is_not_there_leaves_a_report(call: Call, here: Path) -
     assert ended.code == 1
     assert "1 pending" in ended.out
     assert "HTTP 404" in ended.err
-    assert "check the ids" in ended.err
+    assert (
+        "CUSTOM_AUDIENCE_NOT_FOUND (custom_audience_id) names nothing here; check the id that --audience gives"
+        in ended.err
+    )
     as_json = call("audience", "upload", "customers.csv", "--sandbox", "--audience", "nowhere", "--json")
     assert as_json.code == 1
-    assert "HTTP 404" in as_json.error["message"]
+    assert (as_json.error["type"], as_json.error["status"]) == ("NotFound", 404)
 
 
 # --- refused before

@@ -100,6 +100,7 @@ async def test_a_wrong_pin_stores_nothing(sandbox: Sandbox, tmp_path: Path, pin:
     ended = await login.wait(f"{pin}\n".encode())
     assert ended.code == (1 if pin else 2)
     assert ended.err.splitlines()[-1].startswith(("svc-async: HTTP 401", "svc-async: PIN must be given"))
+    assert not pin or ended.err.endswith("; approve the access in the browser, then enter the PIN that it shows\n")
     assert not (tmp_path / FILE).exists()
 
 

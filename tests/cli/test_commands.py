@@ -56,6 +56,25 @@ async def test_credentials_are_taken_from_a_profile(sandbox: Sandbox, tmp_path: 
     assert "'yours' is not in" in ended.err
 
 
+async def test_a_profile_that_others_can_read_is_reported_once(sandbox: Sandbox, tmp_path: Path) -> None:
+    settings = {name.removeprefix("SVC_").lower(): value for name, value in environment_of(sandbox).items()}
+    (tmp_path / "svc_async").mkdir()
+    path = tmp_path / "svc_async" / "profiles.toml"
+    path.write_text("\n".join(["[shop]", *(f'{name} = "{value}"' for name, value in settings.items())]))
+    path.chmod(0o644)
+    ended = await Command(tmp_path, {})("accounts", "list", "--profile", "shop")
+    assert (ended.code, ended.err.count("make it private with chmod 600")) == (0, 1)
+
+
+def test_without_a_default_profile_the_error_says_how_to_make_one(call: Call, here: Path) -> None:
+    (here / "svc_async").mkdir()
+    (here / "svc_async" / "profiles.toml").write_text('[shop]\nconsumer_key = "a"\n')
+    ended = call("accounts", "list")
+    assert ended.code == 2
+    assert ended.err.startswith("svc-async: there is no profile 'default' in ")
+    assert "`svc-async auth login` makes it; or name another with --profile" in ended.err
+
+
 async def test_a_service_in_trouble_is_an_error_of_one_line(command: Command, sandbox: Sandbox) -> None:
     sandbox.faults.on("GET", "*/accounts").do(Fault.http(400, message="bad\nluck \x1b[31m"))
     ended = await command("accounts", "list")

@@ -309,7 +309,7 @@ async def test_a_report_of_a_job_that_stopped_and_of_one_that_is_finished(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--journal", "people.csv"), "journal people.csv cannot be read: file is not a database"),
+        (("--journal", "people.csv"), "journal people.csv is not a journal; give the journal file"),
         (("--journal", "nowhere/job.journal"), "No such file or directory"),
         (("--journal", "job.journal", "--sandbox"), "--journal must not be given with --sandbox"),
     ],
@@ -340,6 +340,16 @@ def test_what_is_no_journal_is_one_line_and_exit_2(call: Call, here: Path, what:
     assert (ended.code, ended.err) == (
         2,
         "svc-async: journal nothing.journal does not exist; --job NAME names a job in the shared state\n",
+    )
+
+
+@pytest.mark.parametrize("what", ["status", "resume", "report"])
+def test_a_file_of_another_kind_is_no_journal(call: Call, here: Path, what: str) -> None:
+    (here / "people.csv").write_text("email\na@example.org\n")
+    ended = call("job", what, "people.csv")
+    assert (ended.code, ended.err) == (
+        2,
+        "svc-async: journal people.csv is not a journal; give the journal file, such as FILE.journal\n",
     )
 
 

@@ -199,7 +199,11 @@ class _LoginFlow:
 
     async def _exchange(self, token: RequestToken, verifier: str) -> AccessToken:
         async with self._session() as session:
-            return await session.oauth1.access_token(token, verifier=verifier)
+            try:
+                return await session.oauth1.access_token(token, verifier=verifier)
+            except Unauthorized as refusal:
+                refusal.add_note("approve the access in the browser, then enter the PIN that it shows")
+                raise
 
     async def _wait_for_callback(self, callback: str, address: _Address) -> AccessToken:
         async with self._session() as session:
