@@ -152,6 +152,8 @@ class JobOutcome:
                 self._print_reasons()
         for name, number in self.more.items():
             show((f"{number:>13,} ", "dim"), name.replace("_", " "))
+        if not self.is_early and not report.read and not any(self.more.values()):
+            show(" " * 14, ("the file has no rows", "yellow"))
 
     def write(self, path: Path) -> None:
         """Write a report file; its name decides its format."""

@@ -347,6 +347,16 @@ async def test_an_interrupted_job_prints_the_first_line_that_was_not_read(
     assert line == pending + 2
 
 
+@pytest.mark.parametrize("operation", ["upload", "sync"])
+def test_a_file_without_rows_is_noted_in_the_summary(call: Call, here: Path, operation: str) -> None:
+    (here / "empty.csv").write_text("email\n", encoding="utf-8")
+    (here / "full.csv").write_text("email\na@example.org\n", encoding="utf-8")
+    empty, full = (call("audience", operation, name, "--sandbox") for name in ("empty.csv", "full.csv"))
+    assert (empty.code, full.code) == (0, 0)
+    assert "the file has no rows" in empty.out
+    assert "the file has no rows" not in full.out
+
+
 # --- refused by the service
 
 
