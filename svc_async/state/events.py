@@ -4,14 +4,15 @@ A receiver that runs has a row with a lease, which it renews (`event_lease`). Wh
 long as that row is there. A claim whose answer was lost is found again as `held` in the database and unknown here.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import groupby
 from operator import attrgetter
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 from uuid import UUID
 
 from svc_async.clock import Clock, SystemClock
@@ -23,6 +24,9 @@ from svc_async.value_rules import DURATION
 from svc_async.webhooks.keyed_lock import KeyedLock
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
 from svc_async.webhooks.stores.inbox import StoredEvent
+
+if TYPE_CHECKING:
+    import asyncpg
 
 __all__ = ["DEFAULT_LEASE", "SharedEvents"]
 
@@ -86,6 +90,7 @@ class SharedEvents:
         self._read_time = read_time or _read_no_time
         self._locks = KeyedLock()
         self._claimed: set[str] = set()
+        self._loading = asyncio.Lock()
         self._loads_again = False
         self._stack = AsyncExitStack()
         self._lease: EventLease | None = None
@@ -97,6 +102,7 @@ class SharedEvents:
 
     async def __aenter__(self) -> Self:
         await self._close()  # it was left open in an event loop that was closed
+        self._loading = asyncio.Lock()
         async with AsyncExitStack() as stack:
             if not self._state.is_open:
                 await stack.enter_async_context(self._state)
@@ -230,6 +236,23 @@ class SharedEvents:
             StateUnavailable: the database cannot be reached.
             UnusableState: one of them is damaged.
         """
+        async with self._loading:  # another call would take what this one has taken for lost
+            rows, bodies = await self._take_events()
+        try:
+            return [
+                StoredEvent(
+                    key=_decode(row["key"]),
+                    body=bodies[row["body_id"]],
+                    key_id=row["key_id"],
+                    received_at=row["received_at"],
+                )
+                for row in rows
+            ]
+        except (UnicodeError, LookupError):
+            raise UnusableState(self._database.name, "holds an event that is damaged; restore a backup") from None
+
+    async def _take_events(self) -> "tuple[Sequence[asyncpg.Record], Mapping[int, bytes]]":
+        """Take over events; return them, and their bodies by their ids."""
         lease = self._require_open()
         if not lease.is_trusted:
             await lease.renew()
@@ -248,19 +271,7 @@ class SharedEvents:
             ids = list({row["body_id"] for row in rows})
             found = await connection.fetch("SELECT id, body FROM event_bodies WHERE id = ANY ($1)", ids)
         self._loads_again = False
-        bodies = {row["id"]: bytes(row["body"]) for row in found}
-        try:
-            return [
-                StoredEvent(
-                    key=_decode(row["key"]),
-                    body=bodies[row["body_id"]],
-                    key_id=row["key_id"],
-                    received_at=row["received_at"],
-                )
-                for row in rows
-            ]
-        except (UnicodeError, LookupError):
-            raise UnusableState(self._database.name, "holds an event that is damaged; restore a backup") from None
+        return rows, {row["id"]: bytes(row["body"]) for row in found}
 
     async def _claim(self, key: str) -> Claim:
         lease = self._require_open()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from svc_async.clock import Clock, SystemClock
@@ -249,6 +250,28 @@ async def test_the_events_of_a_dead_receiver_are_given_to_one_other(open_events:
         loaded = await asyncio.gather(two.load(), three.load(), two.load())
         keys = [each.key for events in loaded for each in events]
         assert sorted(keys, key=int) == [str(number) for number in range(50)]
+
+
+async def test_events_are_given_once_to_who_loads_twice_at_a_time(
+    open_events: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, second = asyncpg.Connection.execute, list[asyncio.Task[Any]]()
+
+    async def execute_slowly(connection: Any, statement: str, *arguments: Any, **options: Any) -> Any:
+        status = await execute(connection, statement, *arguments, **options)
+        if statement == "COMMIT" and not second:  # of the first load, which does not know it yet
+            second.append(asyncio.create_task(two.load()))
+            for _ in range(50):
+                if not second[0].done():
+                    await two._database.fetch("SELECT 1")
+        return status
+
+    async with open_events() as one:
+        await one.store([make_stored("a"), make_stored("b")])
+    async with open_events() as two:
+        monkeypatch.setattr(asyncpg.Connection, "execute", execute_slowly)
+        first = await two.load()
+        assert [each.key for each in [*first, *await second[0]]] == ["a", "b"]
 
 
 async def test_events_that_are_being_taken_over_are_left_to_who_does_it(open_events: Open, clock: VirtualClock) -> None:
