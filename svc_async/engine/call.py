@@ -139,7 +139,7 @@ class Call(Generic[T]):
         *,
         error: SvcError | None = None,
         value: object = None,
-        is_cancelled: bool = False,
+        is_cancelled: bool,
     ) -> CallEvent:
         """Return the event of the attempt that has just ended."""
         request, answer = self.request, self.answer

@@ -7,7 +7,6 @@ messages hold some of them.
 """
 
 import asyncio
-import itertools
 import os
 import socket
 import ssl
@@ -315,10 +314,11 @@ def _unusable_body(
 ) -> bytes | UnexpectedAnswer:
     if not response.ok:
         return b""  # the status is enough for a refusal
-    sizes = itertools.accumulate(map(len, blocks), initial=0)
-    first = [block for block, before in zip(blocks, sizes, strict=False) if before < _MAX_REFUSAL_BYTES]
+    body = bytearray()
+    for block in blocks:
+        body += block[: _MAX_REFUSAL_BYTES - len(body)]
     return UnexpectedAnswer(
-        problem, status=response.status, headers=response.headers, body=b"".join(first), repeatable=may_help
+        problem, status=response.status, headers=response.headers, body=bytes(body), repeatable=may_help
     )
 
 

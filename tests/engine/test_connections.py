@@ -1,7 +1,11 @@
 """An answer is never taken for the answer to another request, whatever arrives on a connection of the pool."""
 
 import asyncio
+import os
+import select
 import socket
+import sys
+from contextlib import ExitStack
 
 import pytest
 
@@ -53,6 +57,31 @@ async def test_an_answer_that_nobody_asked_for_is_not_believed_if_it_comes_in_tw
         await send(transport, "POST", peer.url, body=b"{}")
 
     assert caught.value.sent is Sent.MAYBE
+
+
+@pytest.mark.parametrize("arrives", [b"", FOREIGN])
+async def test_a_system_without_poll_sees_what_has_arrived_as_well(
+    peer: Peer, transport: Transport, monkeypatch: pytest.MonkeyPatch, arrives: bytes
+) -> None:
+    monkeypatch.delattr(select, "poll", raising=False)  # as on Windows
+    await send(transport, "GET", peer.url)
+    peer.connections[0].write(arrives)
+    await peer.connections[0].drain()
+    answer = await send(transport, "POST", peer.url, body=b"{}")
+
+    assert (answer.status, answer.body) == (200, b"{}")
+    assert len(peer.connections) == (2 if arrives else 1)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows numbers sockets otherwise")
+async def test_a_process_may_have_more_open_files_than_select_can_watch(peer: Peer, transport: Transport) -> None:
+    with ExitStack() as stack:
+        for _ in range(1_100):  # select() fails from 1,024 on
+            stack.callback(os.close, os.dup(0))
+        for _ in range(2):
+            assert (await send(transport, "GET", peer.url)).status == 200
+
+    assert len(peer.connections) == 1
 
 
 async def test_every_connection_of_the_pool_may_be_unusable(peer: Peer, transport: Transport) -> None:

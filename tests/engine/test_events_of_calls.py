@@ -11,14 +11,23 @@ from svc_async import (
     Retries,
     Session,
     TransportError,
+    UnexpectedAnswer,
     UserCredentials,
     WouldWaitTooLong,
 )
 from svc_async.errors import Sent
 from svc_async.monitoring import CallEvent, LimitExceededEvent, LimitWaitEvent
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
+from tests.support.raw_peer import Peer
+from tests.support.scripted_server import Answer, ScriptedServer
+from tests.support.session_options import SessionOptions
 
 READ = ("GET", "*/accounts/*")
+EXPIRED = Answer({"errors": [{"code": 89, "message": "Invalid or expired token"}]}, 401)
+
+
+def token(value: str) -> Answer:
+    return Answer({"token_type": "bearer", "access_token": value})
 
 
 async def read(sandbox: Sandbox) -> list[object]:
@@ -53,6 +62,35 @@ async def test_a_repeat_says_how_long_it_was_put_off(sandbox: Sandbox) -> None:
     assert (first.attempt, first.backoff, first.status) == (1, 0, 503)
     assert (second.attempt, second.backoff, second.status) == (2, 7, 200)
     assert second.monotonic >= first.monotonic + first.seconds + 7
+
+
+async def test_a_repeat_with_a_new_token_is_not_put_off(service: ScriptedServer) -> None:
+    events: list[CallEvent] = []
+    service.on("POST", "/oauth2/token", token("old"), token("new"))
+    service.on("GET", "/2/webhooks", Answer("", 503, {"Retry-After": "7"}), EXPIRED, Answer({"meta": {}}))
+    async with service.session(retries=Retries(attempts=2), on_event=events.append) as session:
+        _, answer = await session.with_answer(session.webhooks.list().first())
+
+    calls = [event for event in events if event.path == "/2/webhooks"]
+    assert [(event.status, event.backoff) for event in calls] == [(503, 0), (401, 7), (200, 0)]
+    assert (answer.attempts, answer.waited) == (3, 7)
+
+
+@pytest.mark.parametrize(("request_id_header", "request_id"), [("X-Id", "abc"), (None, None)])
+async def test_an_answer_that_was_cut_off_has_its_status_in_the_event(
+    peer: Peer, request_id_header: str | None, request_id: str | None
+) -> None:
+    events: list[CallEvent] = []
+    peer.script = peer.answer(b"HTTP/1.1 201 Created\r\nX-Id: abc\r\nContent-Length: 50\r\n\r\n{", close=True)
+    hosts = Endpoints(base_url=peer.url, ads_url=peer.url)
+    options = SessionOptions(retries=Retries.none(), on_event=events.append, request_id_header=request_id_header)
+    async with Session(BearerToken("t"), endpoints=hosts, **options) as session:
+        with pytest.raises(UnexpectedAnswer, match="cut off") as caught:
+            await session.request("GET", "/2/things")
+
+    (event,) = events
+    assert (event.status, event.request_id, event.bytes_received) == (201, request_id, 0)
+    assert caught.value.request_id == request_id
 
 
 async def test_a_429_and_the_wait_for_its_gate_are_events(sandbox: Sandbox, clock: VirtualClock) -> None:

@@ -28,6 +28,8 @@ def test_a_job_has_less_while_another_holds_twice_its_share_but_always_proceeds(
 
 
 def test_by_default_jobs_may_hold_48_mebibytes() -> None:
-    with MemoryBudget().create_share() as share:
+    budget = MemoryBudget()
+    with budget.create_share() as share:
         assert share.allowance == 50_331_648
+        assert repr(budget) == "MemoryBudget(total=50331648)"
         assert repr(share) == "MemoryShare(_total=50331648, held=0)"
