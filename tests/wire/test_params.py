@@ -24,6 +24,7 @@ UNRESERVED = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789
         (True, "true"),
         (False, "false"),
         (200, "200"),
+        (2**64 - 1, "18446744073709551615"),
         (["a", "b"], "a%2Cb"),
         ((1, 2), "1%2C2"),
         ([], ""),
