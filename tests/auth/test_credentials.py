@@ -8,7 +8,7 @@ import pytest
 
 from svc_async import AppCredentials, BearerToken, InvalidArgument, OAuth2UserCredentials, UserCredentials
 from svc_async.auth.authorization import authorization, identity
-from svc_async.auth.credentials import Credentials
+from svc_async.auth.credentials import Credentials, has_user
 from svc_async.clock import SystemClock
 
 KINDS: list[Credentials] = [
@@ -34,6 +34,12 @@ def test_what_cannot_be_a_credential_is_refused_by_name(value: object) -> None:
 def test_the_scheme_of_the_header_is_that_of_the_credentials(credentials: Credentials, scheme: str) -> None:
     header = authorization(credentials, SystemClock())("GET", "https://example.test/2/webhooks", ())
     assert header.partition(" ")[0] == scheme
+
+
+@pytest.mark.rule("AUTH-27")
+@pytest.mark.parametrize(("credentials", "is_user"), [*zip(KINDS, [True, False, False, True], strict=True)])
+def test_the_advertising_api_takes_the_credentials_of_users(credentials: Credentials, is_user: bool) -> None:
+    assert has_user(credentials) is is_user
 
 
 def test_a_bearer_token_goes_out_as_it_came_in() -> None:

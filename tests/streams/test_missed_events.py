@@ -111,8 +111,9 @@ async def test_until_the_replay_is_complete_the_checkpoint_stays_before_the_gap(
         assert stream.checkpoint.at == since.at
 
 
+@pytest.mark.parametrize("last", [5, 10])  # the first is exactly the stall timeout after the connection opened
 async def test_a_replay_with_only_heartbeats_is_complete(
-    server: StreamServer, follow: Follow, clock: VirtualClock
+    server: StreamServer, follow: Follow, clock: VirtualClock, last: int
 ) -> None:
     gaps: list[Gap] = []
     since = Checkpoint(at=clock.now())
@@ -120,8 +121,8 @@ async def test_a_replay_with_only_heartbeats_is_complete(
 
     async with follow(since=since, on_gap=gaps.append) as stream:
         main, side = await server.wait_for_connection(1), await server.wait_for_connection(2)
-        for connection, beats in ((main, 1), (side, 2), (main, 3)):
-            await clock.advance(seconds=10)
+        for connection, seconds, beats in ((main, 10, 1), (side, 10, 2), (main, last, 3)):
+            await clock.advance(seconds=seconds)
             await connection.send(HEARTBEAT)
             await wait_for_heartbeats(stream, beats)
         await side.send(HEARTBEAT)

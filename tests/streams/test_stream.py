@@ -275,6 +275,7 @@ async def test_cancelling_at_any_point_leaves_no_task_and_no_connection(
         ({"overflow": "spill"}, "^overflow must be one of block, drop_oldest, error"),
         ({"queue_size": 0}, "^queue_size must be a whole number of at least 1$"),
         ({"stall_timeout": 0}, "^stall_timeout must be a number of seconds greater than 0$"),
+        ({"reconnects": 3}, r"^reconnects must be Reconnects\(\.\.\.\)$"),
         ({"max_line_bytes": 0}, "^max_line_bytes must be a whole number of at least 1$"),
     ],
 )
