@@ -26,6 +26,9 @@ What follows a failure:
     HALVE        refused as a whole                                each half by itself, down to the row
     STOP         401, 403, 404                                     nothing more; the rows are pending
 
+When the delays of a batch are used up, the job stops if the service has accepted no other request since the attempt
+before: it is out of order. Otherwise, or if its answers are odd, the batch is given up: its rows have failed.
+
 A batch is *in doubt* when an attempt to send it had no conclusive answer. Its bytes stay the same until it is settled,
 given up, or refused when the quarantine is over.
 """
@@ -69,6 +72,7 @@ from svc_async.batch.recovery import (
     may_have_worked,
     recovery_for,
     request_id_of,
+    says_nothing_of_rows,
     summarize,
 )
 from svc_async.batch.report import Failure, Receipt
@@ -128,6 +132,7 @@ class Lane:
     superseded_unsettled: "array[int]" = attrs.field(factory=lambda: array("q"))
     _stopping: bool = attrs.field(init=False, default=False)
     _delays: Iterator[float] = attrs.field(init=False, repr=False)
+    _successes: int = attrs.field(init=False, default=0)
     _next_step: _Step = attrs.field(init=False, repr=False)
 
     def handle(self, event: Event) -> Command | None:
@@ -166,6 +171,7 @@ class Lane:
     def _send_first(self) -> Command | None:
         """Begin with the first batch of the queue, or with nothing if there is none."""
         self.attempts, self._delays = 0, iter(self.policy.retry_delays)
+        self._successes = self.policy.budget.successes
         if self.queue:
             return self._intend()
         self.phase = Phase.STOPPED if self._stopping else Phase.IDLE
@@ -247,29 +253,33 @@ class Lane:
     def _recover(self, failure: Failed) -> Command | None:
         return self._RECOVERY[recovery_for(failure.error)](self, failure)
 
-    def _repeat(self, failure: Failed) -> Command | None:
-        delay = next(self._delays, None)
-        if delay is None:
-            return self._give_up(failure)
-        return self._wait(max(delay, failure.pause or 0.0), partial(self._intend_again, failure))
-
     def _wait_for_limit(self, failure: Failed) -> Command | None:
         return self._intend_again(failure)  # the governor has closed the limit, and keeps the request until it opens
 
-    def _quarantine(self, failure: Failed) -> Command | None:
+    def _send_again(self, failure: Failed) -> Command | None:
+        """Send the same bytes after the next delay, and after a quarantine if newer rows could be undone."""
+        pause = self.policy.quarantine if may_have_worked(failure.error) else 0.0
         delay = next(self._delays, None)
-        if delay is None:  # newer rows must still not be undone
-            return self._wait(self.policy.quarantine, partial(self._give_up, failure))
-        return self._wait(
-            max(delay, self.policy.quarantine, failure.pause or 0.0), partial(self._intend_again, failure)
-        )
+        if delay is None:
+            return self._end_repeats(failure, pause=pause)
+        self._successes = self.policy.budget.successes
+        return self._wait(max(delay, pause, failure.pause or 0.0), partial(self._intend_again, failure))
 
     def _intend_again(self, failure: Failed) -> Command | None:
         return self._intend() if self.policy.budget.spend() else self._stop_job(failure)
 
+    def _end_repeats(self, failure: Failed, *, pause: float) -> Command | None:
+        """Stop the job if the service has accepted nothing since the attempt before; otherwise give up the batch."""
+        if says_nothing_of_rows(failure.error) and self.policy.budget.successes == self._successes:
+            return self._stop_job(failure)
+        return self._wait(pause, partial(self._give_up, failure))
+
     def _give_up(self, failure: Failed) -> Command:
         batch, error = self.queue[0], failure.error
-        reason = ErrorDetail(code="GAVE_UP", message=f"gave up after {self.attempts} attempts: {summarize(error)}")
+        doubt = "; one of them may have worked" if self.in_doubt else ""
+        reason = ErrorDetail(
+            code="GAVE_UP", message=f"gave up after {self.attempts} attempts: {summarize(error)}{doubt}"
+        )
         self._replace_first([])
         return self._settle(batch, dict.fromkeys(range(batch.rows), reason), request_id_of(error), self._send_first)
 
@@ -314,9 +324,9 @@ class Lane:
     # fmt: off
     # Each step takes the lane and the failure.
     _RECOVERY: ClassVar[Mapping[Recovery, Callable[..., Command | None]]] = {
-        Recovery.REPEAT:     _repeat,
+        Recovery.REPEAT:     _send_again,
         Recovery.WAIT:       _wait_for_limit,
-        Recovery.QUARANTINE: _quarantine,
+        Recovery.QUARANTINE: _send_again,
         Recovery.ISOLATE:    _isolate,
         Recovery.HALVE:      _halve,
         Recovery.STOP:       _stop_job,

@@ -16,6 +16,7 @@ from svc_async.errors import (
     NotFound,
     Sent,
     SvcError,
+    TransportError,
     Unauthorized,
     UnexpectedAnswer,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "remove_hashes",
     "remove_hashes_from_error",
     "request_id_of",
+    "says_nothing_of_rows",
     "summarize",
 ]
 
@@ -77,6 +79,11 @@ class Unacknowledged(SvcError):
 class Budget(Protocol):
     """Repeats that all lanes of a job share, so that an outage does not become a storm."""
 
+    @property
+    def successes(self) -> int:
+        """How many requests of the job were accepted."""
+        ...
+
     def spend(self) -> bool:
         """Take one repeat, if there is one left."""
         ...
@@ -92,7 +99,8 @@ class RecoveryPolicy:
 
     Attributes:
         limits: what one request may hold.
-        retry_delays: seconds before each repeat of a batch; when they are used up, it is given up.
+        retry_delays: seconds before each repeat of a batch. When they are used up, the job stops if the service is out
+            of order; otherwise the batch is given up.
         quarantine: seconds for which a lane waits after an unknown outcome.
         redact: removes from the service's message what it repeats of a row, given in JSON.
         budget: the repeats that are left.
@@ -131,6 +139,14 @@ def recovery_for(error: SvcError) -> Recovery:
 def may_have_worked(error: SvcError) -> bool:
     """Return whether the service may have applied a request that failed."""
     return outcome_of(error).effect is not Effect.NONE
+
+
+def says_nothing_of_rows(error: SvcError) -> bool:
+    """Return whether the service, or what is before it, failed as it may with any request, such as in an outage.
+
+    Wrong counts and products that are not mentioned concern the rows that were sent.
+    """
+    return isinstance(error, TransportError | ApiError) or (isinstance(error, UnexpectedAnswer) and error.repeatable)
 
 
 def find_refused_operations(error: SvcError, batch: Batch) -> Mapping[int, ErrorDetail]:

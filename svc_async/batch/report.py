@@ -48,12 +48,12 @@ the state in the end. A job on a cluster plans how its source is divided, encode
 
 @attrs.frozen
 class Failure:
-    """A row that was not accepted and will not be.
+    """A row that was not accepted, and that the job sends no more.
 
     Attributes:
         position: the row, counted from 0.
         reason: the rule that it breaks, or the service's message.
-        code: `INVALID_ROW` and `TOO_LARGE` (not sent), `GAVE_UP` (sent too often), else the service's code.
+        code: `INVALID_ROW`, `TOO_LARGE` (not sent), `GAVE_UP` (`retry_delays` used up), else the service's code.
         attribute: the field that the reason is about, where it is about one.
         file: the file of the row, in a job on a cluster; the position is then its line, or its row in a Parquet file,
             counted from 1.

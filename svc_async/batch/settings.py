@@ -51,7 +51,9 @@ class BatchSettings:
         ordering: `key` applies rows of one key in input order. `none` skips per-key ordering and coalescing; only for
             input without repeated keys, where a request in doubt is resent at once.
         quarantine: seconds for which the rows of a lane wait after a request of unknown outcome.
-        retry_delays: seconds before each repeat of a request; when they are used up, its rows fail.
+        retry_delays: seconds before each repeat of a request that was turned away, lost, or answered by a gateway or
+            oddly. When they are used up and the service accepts nothing else, the job stops, and its rows are pending;
+            otherwise only the rows of the request fail, with the code `GAVE_UP`. A 429 uses up none.
 
     Raises:
         InvalidArgument: a setting breaks its rule.

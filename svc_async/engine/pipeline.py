@@ -187,7 +187,7 @@ class Pipeline:
                 call.answer = answer = await self._send_once(request, authorization, slot)
             except SvcError as error:
                 _settle_failure(slot, error)
-                self._complete_failure(error, request)
+                _complete_failure(error, request, self.reader.request_id_header)
                 raise
             slot.learn(answer.status, answer.headers)
             if answer.status == _TOO_MANY_REQUESTS:
@@ -284,7 +284,7 @@ class Pipeline:
                 stream = await stack.enter_async_context(self._open_stream_once(request, authorization, slot, seconds))
             except SvcError as error:
                 _settle_failure(slot, error)
-                self._complete_failure(error, request)
+                _complete_failure(error, request, self.reader.request_id_header)
                 raise
             call.answer = stream.answer
             status = self._status_for_governor(stream.answer)
@@ -312,13 +312,6 @@ class Pipeline:
 
     def _parse_refusal(self, answer: Answer) -> ApiError:
         return parse_refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
-
-    def _complete_failure(self, error: SvcError, request: Request[Any]) -> None:
-        """Add to a failure of the transport what only the call knows; its path is that of the log, without ids."""
-        if isinstance(error, TransportError):
-            error.args = (f"{error.args[0]}: {request.method} {request.public_path}",)
-        elif isinstance(error, UnexpectedAnswer) and self.reader.request_id_header:
-            error.request_id = error.headers.get(self.reader.request_id_header.lower())
 
     def _report_wait(self, call: Call[Any], slot: Slot) -> None:
         if call.is_watched:
@@ -349,6 +342,14 @@ def _settle_failure(slot: Slot, error: SvcError) -> None:
         slot.learn(error.status, error.headers)
     elif outcome_of(error).effect is not Effect.NONE:
         slot.mark_lost()
+
+
+def _complete_failure(error: SvcError, request: Request[Any], request_id_header: str | None) -> None:
+    """Add to a failure of the transport what only the call knows; its path is that of the log, without ids."""
+    if isinstance(error, TransportError):
+        error.args = (f"{error.args[0]}: {request.method} {request.public_path}",)
+    elif isinstance(error, UnexpectedAnswer) and request_id_header:
+        error.request_id = error.headers.get(request_id_header.lower())
 
 
 def _shorten(misfits: Sequence[str]) -> str:

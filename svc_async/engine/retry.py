@@ -65,14 +65,17 @@ class RetryBudget:
     Attributes:
         most: repeats in a full budget.
         earned: the share of a repeat that one success adds.
+        successes: how many successes were recorded.
     """
 
     most: float = 100.0
     earned: float = 0.1
+    successes: int = attrs.field(init=False, default=0)
     _left: float = attrs.field(init=False, default=attrs.Factory(lambda self: self.most, takes_self=True))
 
     def earn(self) -> None:
         """Record a success."""
+        self.successes += 1
         self._left = min(self.most, self._left + self.earned)
 
     def spend(self) -> bool:

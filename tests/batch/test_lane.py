@@ -164,6 +164,7 @@ def test_a_failure_is_not_kept_when_the_batch_is_sent_again(status: int) -> None
 
 def test_a_batch_is_given_up_when_its_delays_are_used_up() -> None:
     lane = create_sending_lane(retry_delays=())
+    lane.policy.budget.earn()  # another lane's request was accepted
 
     handle(lane, fail(make_error(503, headers=RETRY_AFTER, request_id="r-9")))
     settle = lane.handle(Recorded())
@@ -177,12 +178,59 @@ def test_a_batch_is_given_up_when_its_delays_are_used_up() -> None:
 
 def test_a_batch_of_unknown_outcome_is_given_up_after_its_quarantine() -> None:
     lane = create_sending_lane(retry_delays=())
+    lane.policy.budget.earn()
     lane.handle(seal(1, first=4))
 
     assert lane.handle(fail(LOST)) == Wait(45.0)
     assert count_in_doubt([lane]) == 4
-    assert isinstance(lane.handle(Elapsed()), Settle)
+    settle = lane.handle(Elapsed())
+    assert isinstance(settle, Settle)
+    assert {failure.reason for failure in settle.receipt.failures} == {
+        "gave up after 1 attempts: the connection broke (sent: maybe); one of them may have worked"
+    }
     assert (list_positions(lane), count_in_doubt([lane])) == ([[4]], 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "in_doubt"),
+    [
+        (make_error(503, headers=RETRY_AFTER), 0),
+        (make_error(503), 4),
+        (REFUSED, 0),
+        (LOST, 4),
+        (UnexpectedAnswer("not JSON", status=200, repeatable=True), 4),
+    ],
+)
+@pytest.mark.parametrize("was_well", [False, True])  # before the last delay
+def test_the_job_stops_if_the_service_accepts_nothing_until_the_delays_are_used_up(
+    error: SvcError, in_doubt: int, was_well: bool
+) -> None:
+    lane = create_sending_lane(retry_delays=(5.0,))
+    if was_well:
+        lane.policy.budget.earn()
+    release = [] if in_doubt else [Recorded()]
+    handle(lane, fail(error), *release, Elapsed(), Recorded())
+
+    assert handle(lane, fail(error), *release)[-1] == Stop(error)
+    assert (list_positions(lane), count_in_doubt([lane])) == ([[0, 1, 2, 3]], in_doubt)
+
+
+def test_a_batch_is_given_up_if_another_request_was_accepted_during_its_last_delay() -> None:
+    lane = create_sending_lane(retry_delays=(5.0,))
+    handle(lane, fail(TURNED_AWAY), Recorded())
+    lane.policy.budget.earn()
+
+    assert isinstance(handle(lane, Elapsed(), Recorded(), fail(TURNED_AWAY), Recorded())[-1], Settle)
+
+
+@pytest.mark.parametrize(
+    "odd", [Answered(None), fail(UnexpectedAnswer("not a count", status=200)), Answered(Verdict(unknown=(0, 1, 2, 3)))]
+)
+def test_a_batch_with_odd_answers_is_given_up_though_nothing_else_was_accepted(odd: Event) -> None:
+    lane = create_sending_lane(retry_delays=())
+
+    assert lane.handle(odd) == Wait(45.0)
+    assert isinstance(lane.handle(Elapsed()), Settle)
 
 
 def test_the_refusal_of_a_repeat_says_that_the_attempt_before_may_have_worked() -> None:

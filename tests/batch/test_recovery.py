@@ -2,6 +2,7 @@
 
 import itertools
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from svc_async.errors import (
     TimedOut,
     UnexpectedAnswer,
 )
+from svc_async.sandbox import Fault, Sandbox
+from svc_async.session import Session
 from tests.support.fake_service import (
     LOST,
     REFUSED,
@@ -82,6 +85,32 @@ async def test_transient_failures_are_repeated_with_the_same_bytes(
     assert len(set(service.bodies)) == 1
     waits = [later - earlier for earlier, later in itertools.pairwise(service.times)]
     assert waits == [0, 60, 300]
+
+
+@pytest.mark.parametrize(
+    ("fault", "sent", "in_doubt"),
+    [
+        (Fault.http(503, retry_after=1), "yes", 0),
+        (Fault.http(502), "maybe", 900),
+        (Fault.late(delay=10), "maybe", 900),
+    ],
+)
+async def test_an_outage_fails_no_row_and_the_job_can_be_resumed(
+    sandbox: Sandbox, tmp_path: Path, fault: Fault, sent: str, in_doubt: int
+) -> None:
+    journal, rows = tmp_path / "journal", [{"email": f"user{number}@example.org"} for number in range(900)]
+    ended = "the job ended early: .*; rows: 900 read, 0 accepted, 900 pending"
+    sandbox.faults.on("POST", "*/users").do(fault)
+    async with Session.sandbox(sandbox) as session:
+        users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+        with pytest.raises(BatchError, match=ended) as caught:
+            await users.upload(rows, journal=journal)
+        sandbox.faults.clear()
+        resumed = await users.upload(rows, journal=journal)
+
+    report = caught.value.report
+    assert (report.failed, report.in_doubt, report.failures, caught.value.sent) == (0, in_doubt, (), sent)
+    assert (resumed.accepted, len(sandbox.audience(sandbox.audience_id).users)) == (900, 900)
 
 
 async def test_retry_after_is_respected(users: AudienceUsers, service: FakeService) -> None:

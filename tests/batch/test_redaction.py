@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Failure
 from svc_async.errors import BatchError, ErrorDetail, Forbidden
-from tests.support.fake_service import FakeService, make_error
+from tests.support.fake_service import FakeService, Operations, make_error, make_members
 from tests.support.journaled_uploads import create_users
 
 ROW = {"email": "ada@example.org", "partner_user_id": "Partner-77"}
@@ -81,15 +83,26 @@ async def test_a_short_identifier_is_removed_from_a_code_only_where_it_stands_al
     assert (failure.code, failure.reason, failure.attribute) == ("E1_1", "… is bad", "users[…]")
 
 
-async def test_no_hash_is_in_the_reason_for_giving_up_nor_in_the_error_of_the_job() -> None:
-    code = ErrorDetail(code=f"BUSY_{HASH.upper()}")
+async def test_no_hash_is_in_the_reason_for_giving_up() -> None:
+    busy = make_error(503, headers={"retry-after": "1"}, errors=[ErrorDetail(code=f"BUSY_{HASH.upper()}")])
 
-    (failure,) = await refuse(lambda: make_error(503, headers={"retry-after": "1"}, errors=[code]))
+    def turn_away(operations: Operations) -> None:
+        if HASH in str(operations):
+            raise busy
+
+    service = FakeService(always=turn_away, latency=5)  # other requests are accepted until the row is given up
+    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=1))
+    report = await users.upload([ROW, *make_members(300)], users_per_operation=1, concurrency=2)
+
+    (failure,) = report.failures
     assert failure.reason == "gave up after 4 attempts: HTTP 503 BUSY_…"
 
+
+@pytest.mark.parametrize("status", [403, 503])
+async def test_no_hash_is_in_the_error_of_the_job(status: int) -> None:
     service = FakeService()
-    service.always = make_error(403, errors=[code])
-    with pytest.raises(BatchError, match="ended early: HTTP 403 BUSY_…; rows: 1 read"):
+    service.always = make_error(status, errors=[ErrorDetail(code=f"BUSY_{HASH.upper()}")])
+    with pytest.raises(BatchError, match=f"ended early: HTTP {status} BUSY_…; rows: 1 read"):
         await create_users(service).upload([ROW])
 
 

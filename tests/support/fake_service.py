@@ -25,6 +25,7 @@ __all__ = [
     "LOST",
     "REFUSED",
     "FakeService",
+    "Operations",
     "Outcome",
     "adds_up",
     "answer_counts",
