@@ -98,9 +98,9 @@ class OAuth2:
     """Tokens of OAuth 2.0."""
 
     _pipeline: Pipeline = attrs.field(repr=False)
-    _app: AppCredentials | None
-    _app_tokens: AppTokens | None
-    _user_tokens: UserTokens | None
+    _app: AppCredentials | None = attrs.field(repr=False)
+    _app_tokens: AppTokens | None = attrs.field(repr=False)
+    _user_tokens: UserTokens | None = attrs.field(repr=False)
 
     async def token(self) -> AppToken:
         """Return the app-only bearer token; calls that need it request it by themselves.

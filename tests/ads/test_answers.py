@@ -2,12 +2,15 @@
 
 import json
 import re
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import pytest
 from aioresponses import aioresponses
 
+from svc_async import Session, UnexpectedAnswer
 from svc_async.ads.account_history import CampaignSnapshot, HistoryEntityType
 from svc_async.ads.cards import (
     Card,
@@ -31,6 +34,17 @@ BUTTON = {
 }
 TO_COME = {"type": "TO_COME", "anything": [1]}
 CARD: dict[str, Any] = {"id": "c", "name": "n", "card_uri": "card://c", "card_type": "IMAGE_WEBSITE", **MOMENTS}
+PRODUCT = {
+    "id": "1",
+    "title": "t",
+    "description": "d",
+    "availability": "in stock",
+    "condition": "new",
+    "price": "1 EUR",
+    "link": "https://x",
+    "image_link": "https://x/y.png",
+    "gtin": "1",
+}
 POLL = {"id": "c", "card_type": "TEXT_POLLS", "duration_in_minutes": "5", **MOMENTS, "deleted": True}
 
 
@@ -173,14 +187,56 @@ async def test_each_product_has_its_result(service: aioresponses, catalog: Produ
         {"id": "2", "status": "ERROR", "errors": []},
     ]
     answer_any_method(service, wrap_in_envelope({"products_response": results}))
-    product = {"id": "1", "title": "t", "description": "d", "availability": "in stock", "condition": "new"}
-    more = {"price": "1 EUR", "link": "https://x", "image_link": "https://x/y.png", "gtin": "1"}
-    found = await catalog.products.send([{**product, **more}, {**product, **more, "id": "2"}])
+    found = await catalog.products.send([PRODUCT, {**PRODUCT, "id": "2"}])
 
     assert [(result.id, result.status, result.product_key) for result in found] == [
         ("1", "CREATE_SUCCESS", "k"),
         ("2", "ERROR", None),
     ]
+
+
+OPERATIONS = [{"operation_type": "Update", "params": {"users": [{"email": ["0" * 64]}]}}]
+DECIDING: dict[str, tuple[Callable[[Session], Awaitable[object]], str]] = {
+    "audience": (
+        lambda session: session.account("a").custom_audience("c").users.send(OPERATIONS),
+        '{"success_count": 1, "total_count": 2, "total_count": 1}',
+    ),
+    "do-not-reach list": (
+        lambda session: session.account("a").do_not_reach_list("c").users.send(OPERATIONS),
+        '[{"success_count": 1, "total_count": 2, "total_count": 1}]',
+    ),
+    "products": (
+        lambda session: session.product_catalog("c").products.send([PRODUCT]),
+        '{"products_response": [{"id": "1", "product_key": "k", "status": "ERROR", "status": "CREATE_SUCCESS"}]}',
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DECIDING)
+async def test_an_answer_that_says_what_is_done_says_it_once(
+    kind: str, service: aioresponses, session: Session
+) -> None:
+    send, data = DECIDING[kind]
+    for method in ("POST", "PUT"):
+        service.add(re.compile(".*"), method, body=f'{{"data": {data}}}')
+    with pytest.raises(UnexpectedAnswer, match="twice"):
+        await send(session)
+
+
+def test_no_service_shows_the_session_behind_it(session: Session, account: AccountHandle) -> None:
+    services = [
+        getattr(handle, name)
+        for handle in (session, account, session.product_catalog("c"), account.custom_audience("c"))
+        for name in dir(type(handle))
+        if isinstance(getattr(type(handle), name), property | cached_property)
+    ]
+    shown = {
+        type(each).__name__: repr(each)
+        for each in services
+        if type(each).__module__.startswith(("svc_async.ads", "svc_async.batch", "svc_async.platform"))
+    }
+    assert {"PollCards", "Posts", "AccountApps", "Accounts", "ProductCatalogs", "ProductSets", "Products"} <= set(shown)
+    assert {name: text for name, text in shown.items() if "ipeline" in text} == {}
 
 
 @pytest.mark.parametrize("name", ["do_not_reach_list", "tailored_audience", "custom_audience"])

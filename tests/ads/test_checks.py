@@ -273,6 +273,10 @@ BREACHES = [
     build_case("features.remove", "feature_keys", "must not be empty", {"feature_keys": []}, "FEAT-02"),
     # account history
     *(
+        build_case("history", name, "must be a datetime with a time zone", {**HISTORY, name: "2026-01-02T03:00:00Z"})
+        for name in ("start_time", "end_time")
+    ),
+    *(
         build_case("history", name, "must be a whole hour in UTC", {**HISTORY, name: HOUR + part}, "HIST-03")
         for name in ("start_time", "end_time")
         for part in (timedelta(minutes=1), SECOND, timedelta(microseconds=1))
@@ -454,6 +458,23 @@ BREACHES = [
         )
         for moments in ("2026-01-01T00:00Z", "2026-01-01/", "soon/later", "2026-01-01/2026-01-02/2026-01-03")
     ),
+    *(
+        build_case(
+            "products.send",
+            f"products[0].{name}",
+            "must have its levels separated by ' > '",
+            build_product(**{name: levels}),
+            "PROD-13",
+        )
+        for name in ("google_product_category", "product_type")
+        for levels in ("a >", "a>b", "a >  b", "a > > b")
+    ),
+    build_case(
+        "products.send",
+        "products[0].description",
+        "must be plain text, without tags",
+        build_product(description="a <b>bold</b> word"),
+    ),
     build_case("products.send", "products[0].color", "must be a word", build_product(color="#ff0000"), "PROD-12"),
     build_case("products.send", "products[1].id", "must not occur twice", {"products": [PRODUCT, PRODUCT]}, "PROD-07"),
     # video conversation cards
@@ -527,6 +548,8 @@ KEPT = [
         build_product(sale_price="99 USD", sale_price_effective_date="2026-01-01T00:00Z/2026-01-02T00:00+01:00"),
     ),
     ("products.send", build_product(availability=ProductAvailability.OUT_OF_STOCK, inventory=0)),
+    ("products.send", build_product(product_type="Home > Kitchen & Dining", google_product_category="632")),
+    ("products.send", build_product(description="a < b > c")),
     ("products.send", {"products": [PRODUCT, attrs.evolve(PRODUCT, id="other", brand=None, mpn="m")]}),
     ("vcc.create", {**VCC, "title": "t", "first_cta": "#" + "x" * 20}),
     ("vcc.create", {**VCC, "second_cta": "#b", "second_cta_post": "p"}),

@@ -106,7 +106,8 @@ async def test_a_listed_product_without_a_readable_name_hides_no_other(catalog: 
     sandbox.faults.on("PUT", PRODUCTS).nth(2).do(Fault.http(403))
     with pytest.raises(BatchError):
         await catalog.sync(row("a"), row("b"))
-    body = b'{"data": [{"id": ["a"]}, {"id": "b", "product_key": {}, "item_group_key": []}, 5, null]}'
+    unreadable = b'{"id": ["a"]}, {"id": "a", "product_key": {}}, {"id": "b", "product_key": {}, "item_group_key": []}'
+    body = b'{"data": [%s, 5, null]}' % unreadable
     sandbox.faults.on("GET", PRODUCTS).once().do(Fault.http(200, body=body))
     sync = await catalog.sync(row("b"))
     assert (sync.removed.accepted, sync.removed.failed) == (1, 0)

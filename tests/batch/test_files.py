@@ -147,6 +147,14 @@ async def test_a_text_that_may_be_an_address_is_quoted_nowhere(
             await session.product_catalog("c").products.upsert(text)
 
 
+@pytest.mark.parametrize(
+    "suffix", ["csv", "tsv", "txt", "json", "jsonl", "ndjson", "parquet", "xml", "gz", "bz2", "xz", "zst", "CSV"]
+)
+async def test_a_text_with_an_at_sign_and_the_suffix_of_a_file_is_one(users: AudienceUsers, suffix: str) -> None:
+    with pytest.raises(UnusableFile, match=rf"customers@home\.{suffix}"):
+        await users.upload(f"customers@home.{suffix}")
+
+
 async def test_a_file_whose_name_has_an_at_sign_is_read(
     users: AudienceUsers, service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

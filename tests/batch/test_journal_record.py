@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,16 @@ async def test_a_request_that_is_about_to_be_repeated_counts_as_sent_then(path: 
         await run(service, make_members(3), path, quarantine=50, create_ledger=Death(2, after=True).create_ledger)
     (doubt,) = JournalRecord.read(path).doubts
     assert (doubt.sent_at - began).total_seconds() >= 50
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file that changes by itself")
+def test_a_journal_that_changes_whenever_it_is_copied_is_an_error(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as job:
+        job.execute("CREATE TABLE records (x)")
+        job.execute("BEGIN EXCLUSIVE")
+        Path(f"{path}-wal").symlink_to("/proc/sys/kernel/random/uuid")
+        with pytest.raises(UnusableFile, match="cannot be read: it changes all the time"):
+            JournalRecord.read(path)
 
 
 def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:

@@ -438,6 +438,13 @@ async def test_a_bad_setting_is_named(products: Products, call: str, setting: st
     assert caught.value.parameter == setting
 
 
+async def test_results_of_a_job_on_a_cluster_cannot_be_observed(products: Products) -> None:
+    cluster: Any = object()
+    with pytest.raises(InvalidArgument, match="must not be given with cluster=") as caught:
+        await products.upsert([], cluster=cluster, on_result=print)
+    assert caught.value.parameter == "on_result"
+
+
 FAULTS = st.sampled_from(["fine", "fine", "503", "lost before", "lost after", "429", "some left out", "error", "400"])
 
 

@@ -9,8 +9,10 @@ from typing import Any
 import attrs
 import pytest
 
-from svc_async import Rows
+from svc_async import BatchError, Rows
 from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.lists.user_list import USER_LIMITS
+from svc_async.batch.packing.limits import Limits
 from svc_async.batch.sender import SENDABLE, NoLongerSendable
 from svc_async.batch.sync.pages import compare
 from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
@@ -50,10 +52,21 @@ class Nights:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    async def _start(self, service: FakeService, rows: Sequence[tuple[str | None, ...]]) -> Any:
-        users = AudienceUsers(service, "a1", "c1")
+    async def sync_until_refused(self, *rows: tuple[str | None, ...], service: FakeService, limits: Limits) -> None:
+        """Send one request after the other until one is refused."""
+        with pytest.raises(BatchError):
+            await self._start(service, rows, limits, concurrency=1)
+
+    async def _start(
+        self,
+        service: FakeService,
+        rows: Sequence[tuple[str | None, ...]],
+        limits: Limits = USER_LIMITS,
+        **settings: Any,
+    ) -> Any:
+        users = AudienceUsers(service, "a1", "c1", limits=limits)
         return await users.sync(
-            Rows(self.columns, list(rows)), state=self.state, max_removal_share=1, on_wait=self.waits.append
+            Rows(self.columns, list(rows)), state=self.state, max_removal_share=1, on_wait=self.waits.append, **settings
         )
 
 
@@ -122,6 +135,16 @@ async def test_after_a_sync_that_waited_nothing_waits_again(nights: Nights) -> N
 async def test_a_sync_that_ended_with_an_answer_to_each_request_leaves_nothing_to_wait_for(nights: Nights) -> None:
     await nights.sync(ONE)
     assert describe(await nights.sync(TWO)) == [("Delete", ["p1"], 0.0), ("Update", ["p2"], 0.0)]
+    assert nights.waits == []
+
+
+@pytest.mark.parametrize("too_large", [0, 10_000])  # so many failures are recorded at once
+async def test_who_was_not_sent_before_a_refusal_leaves_nothing_to_wait_for(nights: Nights, too_large: int) -> None:
+    service = FakeService(script={3: make_error(403)})
+    people = [*((f"{number}{'p' * 2_000}",) for number in range(too_large)), *((f"p{number}",) for number in range(80))]
+    await nights.sync_until_refused(*people, service=service, limits=Limits(operations=1, size=2_000))
+    assert len(service.bodies) == 3
+    await nights.sync(ONE)
     assert nights.waits == []
 
 

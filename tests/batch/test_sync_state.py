@@ -1,3 +1,4 @@
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -105,6 +106,26 @@ async def test_what_does_not_expire_is_never_sent_again(open_state: OpenState) -
         state.record_accepted("upserts", [0])
         await state.settle()
         assert (await compare(state, {1: 10}, now=NOW + 100 * YEAR)).unchanged == 1
+
+
+async def test_other_tasks_run_between_the_pages_that_are_settled(open_state: OpenState) -> None:
+    turns: list[int] = [0]
+    turns_at_pages: list[int] = []
+
+    async def count_turns() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    async with open_state() as state:
+        plan = await compare(state, dict.fromkeys((number << 47 for number in range(30_000)), 1))
+        await state.begin(expires=NOW + YEAR)
+        state.record_accepted("upserts", range(plan.upserts))
+        counting = asyncio.ensure_future(count_turns())
+        await state.settle(on_page=lambda *_: turns_at_pages.append(turns[0]))
+        counting.cancel()
+
+    assert len(set(turns_at_pages)) == len(turns_at_pages) > 1
 
 
 async def test_a_row_that_failed_is_not_there(open_state: OpenState) -> None:
