@@ -3,19 +3,21 @@
 Nothing here holds a session, a connection, a credential or a row, so all of it can be pickled, stored and read.
 """
 
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import msgspec
 
-from svc_async.batch.report import Report
+from svc_async.batch.cluster.failures import read_block
+from svc_async.batch.report import Failure, Report
 from svc_async.cluster.plan import SourcePlan
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import SvcError
 from svc_async.jobs.spec import UploadSpec, to_plain
 
-__all__ = ["JobPart", "ShardOutcome", "ShardTask", "WorkerSettings", "read_report", "write_report"]
+__all__ = ["JobPart", "ShardOutcome", "ShardTask", "WorkerSettings", "read_outcome", "write_outcome"]
 
 
 @attrs.frozen
@@ -101,27 +103,46 @@ class ShardOutcome:
     Attributes:
         number: the shard.
         report: what became of its rows; failures have their file, and positions that count its rows.
+        failures: all failures in blocks, if the report lists only the first of them.
         error: why it could not be finished.
     """
 
     number: int
     report: Report
+    failures: Sequence[bytes] = ()
     error: SvcError | None = None
 
+    def list_failures(self) -> Iterator[Failure]:
+        """Yield all failures that are known.
 
-def write_report(report: Report) -> Mapping[str, Any]:
-    """Return a report as values for JSON."""
-    return report.as_dict()
+        Raises:
+            ValueError: a block is damaged.
+        """
+        if not self.failures:
+            yield from self.report.failures
+        for block in self.failures:
+            yield from read_block(block)
 
 
-def read_report(plain: Mapping[str, Any]) -> Report:
-    """Return the report that `write_report` has written.
+def write_outcome(outcome: ShardOutcome) -> Mapping[str, Any]:
+    """Return what became of a shard as values for JSON."""
+    blocks = [b64encode(block).decode() for block in outcome.failures]
+    return {**outcome.report.as_dict(), **({"failure_blocks": blocks} if blocks else {})}
+
+
+def read_outcome(number: int, plain: Mapping[str, Any]) -> ShardOutcome:
+    """Return the outcome of a shard that `write_outcome` has written.
 
     Raises:
         ValueError: it is none.
     """
     try:
         report = msgspec.convert(plain, Report)
+        blocks = msgspec.convert(plain.get("failure_blocks", ()), tuple[str, ...])
     except msgspec.ValidationError:
         raise ValueError("no report") from None
-    return attrs.evolve(report, failures=tuple(report.failures))
+    return ShardOutcome(
+        number=number,
+        report=attrs.evolve(report, failures=tuple(report.failures)),
+        failures=[b64decode(block) for block in blocks],
+    )

@@ -29,7 +29,7 @@ from svc_async.batch.settings import Observers
 from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error, release
 from svc_async.cluster.encode import EncodeSettings
 from svc_async.cluster.exchange import choose_shards, encode_each, exchange
-from svc_async.cluster.job import JobPart, ShardOutcome, ShardTask, WorkerSettings, read_report
+from svc_async.cluster.job import JobPart, ShardOutcome, ShardTask, WorkerSettings, read_outcome
 from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
 from svc_async.cluster.planning import plan_in_thread, plan_spec
 from svc_async.cluster.worker.shard import send_shard
@@ -162,7 +162,7 @@ class _ShardTotals:
 
     def finish(self, outcome: ShardOutcome) -> None:
         """Take what became of a shard."""
-        self.outcomes[outcome.number] = outcome
+        self.outcomes[outcome.number] = attrs.evolve(outcome, failures=())
         report = outcome.report
         last = self._latest.get(outcome.number, Progress())
         totals = {name: getattr(report, name) for name in _COUNTS}
@@ -170,7 +170,7 @@ class _ShardTotals:
             last, **totals, in_flight=0, resend_in=None, phase_total=report.read
         )
         if self.observers.on_failure is not None:
-            for failure in report.failures:
+            for failure in outcome.list_failures():
                 self.observers.on_failure(failure)
         self._kept += len(report.failures)
         if self._kept > 2 * KEPT_FAILURES * len(self.parts):
@@ -255,7 +255,7 @@ class _ClusterRun:
     async def _take_reports(self) -> None:
         async for number, report in self._store.list_reports(self.journal.name):
             try:
-                self.watch.finish(ShardOutcome(number=number, report=read_report(report)))
+                self.watch.finish(read_outcome(number, report))
             except ValueError:
                 raise make_damage_error(self.journal.name) from None
 

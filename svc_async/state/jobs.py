@@ -144,20 +144,26 @@ class JobStore:
         """
         await self.database.execute("UPDATE cluster_jobs SET stopped = true WHERE name = $1 AND run = $2", name, run)
 
-    async def finish_shard(self, name: str, shard: int, report: Mapping[str, Any]) -> None:
-        """Store the report of a shard of which nothing is left to do; a report that is there already stays.
+    async def finish_shard(self, name: str, shard: int, report: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Store the report of a shard of which nothing is left to do; one that is there already stays, and is returned.
 
         Raises:
             StateUnavailable: the database cannot be reached.
+            UnusableState: what is there is damaged.
         """
+        found = None
         async with self.database.transaction() as connection:
-            await connection.execute(
+            status = await connection.execute(
                 "INSERT INTO cluster_results (job, shard, report) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
                 name,
                 shard,
                 json.dumps(report),
             )
             await connection.execute("UPDATE cluster_jobs SET active_at = clock_timestamp() WHERE name = $1", name)
+            if status.endswith(" 0"):
+                statement = "SELECT report FROM cluster_results WHERE job = $1 AND shard = $2"
+                found = await connection.fetchrow(statement, name, shard)
+        return None if found is None else _load_object(name, found["report"])
 
 
 async def prune_jobs(connection: "Connection", before: datetime) -> int:

@@ -172,6 +172,20 @@ async def test_of_the_failures_of_all_shards_those_are_kept_that_a_report_lists(
     assert len(heard) == 80
 
 
+async def test_each_failure_is_announced_also_of_a_shard_that_is_finished(workbench: Workbench, tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("email\n" + "no mail\n" * 20_005)
+    async with workbench.open_users() as (users, state):
+        for _ in range(2):
+            heard: list[Failure] = []
+            report = await users.upload(
+                path, cluster=workbench.client, journal=state.journal("job"), shards=1, on_failure=heard.append
+            )
+            assert (report.failed, len(report.failures)) == (20_005, 10_000)
+            assert sorted(failure.position for failure in heard) == [*range(2, 20_007)]
+            assert {Path(str(failure.file)).name for failure in heard} == {"people.csv"}
+
+
 async def test_what_is_stored_of_a_job_and_damaged_is_refused(workbench: Workbench, tmp_path: Path) -> None:
     path = write_csv(tmp_path, range(3))
     async with workbench.open_users() as (users, state):

@@ -43,6 +43,13 @@ async def test_names_of_files_and_reasons_are_kept_whatever_their_characters_are
     assert (again.plan, [each async for each in store.list_reports("job")]) == (odd, [(0, odd)])
 
 
+async def test_the_first_report_of_a_shard_stays_and_is_returned(store: JobStore) -> None:
+    await begin(store)
+    assert await store.finish_shard("job", 0, {"read": 1}) is None
+    assert await store.finish_shard("job", 0, {"read": 2}) == {"read": 1}
+    assert [each async for each in store.list_reports("job")] == [(0, {"read": 1})]
+
+
 async def test_a_shard_ends_when_another_run_begins(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("svc_async.cluster.worker.run_watch._PAUSE", 0)
 

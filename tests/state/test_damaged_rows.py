@@ -1,6 +1,8 @@
 """Rows that are damaged, tables of somebody else, and servers that refuse: one clear error, which shows no row."""
 
 import traceback
+import zlib
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 
 from svc_async.batch.sync.location import open_sync_state
 from svc_async.clock import SystemClock
-from svc_async.cluster.job import read_report
+from svc_async.cluster.job import read_outcome
 from svc_async.state import SharedState
 from svc_async.state.errors import StateUnavailable, UnusableState
 from svc_async.state.events import SharedEvents
@@ -84,10 +86,18 @@ async def test_damage_is_one_error_that_says_what_to_do(shared: SharedState, nam
         await USES[name](shared)
 
 
-@pytest.mark.parametrize("plain", [None, [], {"read": "1"}, {"failures": None}, {"failures": [{"position": 1}]}])
+@pytest.mark.parametrize(
+    "plain", [None, [], {"read": "1"}, {"failures": None}, {"failures": [{"position": 1}]}, {"failure_blocks": 1}]
+)
 def test_what_is_no_report_is_refused(plain: Any) -> None:
     with pytest.raises(ValueError, match="no report"):
-        read_report(plain)
+        read_outcome(0, plain)
+
+
+@pytest.mark.parametrize("block", ["", "!", "eJw=", "eJyLBgAAXwBe", b64encode(zlib.compress(b"[[1]]")).decode()])
+def test_what_is_no_block_of_failures_is_refused(block: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever it says, the job is damaged
+        list(read_outcome(0, {"failure_blocks": [block]}).list_failures())
 
 
 async def test_an_error_of_the_server_shows_no_row(shared: SharedState) -> None:

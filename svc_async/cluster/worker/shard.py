@@ -8,9 +8,10 @@ import attrs
 from distributed import get_worker
 from distributed.worker import secede
 
-from svc_async.batch.report import Failure, Progress, Report
+from svc_async.batch.cluster.failures import FailureBlocks
+from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
 from svc_async.batch.settings import Observers
-from svc_async.cluster.job import ShardOutcome, ShardTask, write_report
+from svc_async.cluster.job import ShardOutcome, ShardTask, read_outcome, write_outcome
 from svc_async.cluster.pieces import Piece
 from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.shard_rows import ShardRows
@@ -22,7 +23,7 @@ from svc_async.jobs.run import run
 from svc_async.session import Session
 from svc_async.sources.source import UnparsedRow
 from svc_async.state.errors import StateUnavailable
-from svc_async.state.jobs import JobStore
+from svc_async.state.jobs import JobStore, make_damage_error
 from svc_async.users.tables import Rows
 
 __all__ = ["send_shard"]
@@ -62,6 +63,7 @@ class _Shard:
     announce: Callable[[str, Any], None]
     _last: Progress = attrs.field(factory=Progress, init=False)
     _failures: list[Failure] = attrs.field(factory=list[Failure], init=False)
+    _all_failures: FailureBlocks = attrs.field(factory=FailureBlocks, init=False)
     _next: float = attrs.field(default=0.0, init=False)
 
     async def send(self) -> ShardOutcome:
@@ -86,11 +88,19 @@ class _Shard:
                 session,
                 source=_ShardSource(self.rows, task),
                 journal=state.journal(task.job).shard(task.number),
-                observers=Observers(progress=self._on_progress, on_failure=self._failures.append),
+                observers=Observers(progress=self._on_progress, on_failure=self._on_failure),
             )
         outcome = self._conclude(report)
-        await store.finish_shard(task.job, task.number, write_report(outcome.report))
-        return outcome
+        stored = await store.finish_shard(task.job, task.number, write_outcome(outcome))
+        try:
+            return outcome if stored is None else read_outcome(task.number, stored)
+        except ValueError:
+            raise make_damage_error(task.job) from None
+
+    def _on_failure(self, failure: Failure) -> None:
+        if len(self._failures) < KEPT_FAILURES:
+            self._failures.append(failure)
+        self._all_failures.add(self._locate(failure))
 
     def _on_progress(self, progress: Progress) -> None:
         self._last = progress
@@ -110,7 +120,12 @@ class _Shard:
     def _conclude(self, report: Report, error: SvcError | None = None) -> ShardOutcome:
         self._announce()
         failures = tuple(self._locate(failure) for failure in report.failures)
-        return ShardOutcome(number=self.task.number, report=attrs.evolve(report, failures=failures), error=error)
+        return ShardOutcome(
+            number=self.task.number,
+            report=attrs.evolve(report, failures=failures),
+            failures=self._all_failures.pack() if self._all_failures.count > len(failures) else (),
+            error=error,
+        )
 
     def _locate(self, failure: Failure) -> Failure:
         place = self.rows.locate(failure.position)
