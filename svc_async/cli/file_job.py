@@ -86,6 +86,7 @@ class _UploadWork:
     source: ReplayableSource
     journal: JobJournal
     more: Mapping[str, int] = attrs.field(factory=dict, init=False)
+    compared: None = attrs.field(default=None, init=False)
 
     @property
     def advice(self) -> str:
@@ -257,6 +258,7 @@ class _FileJob:
             timeline=watch.timeline,
             requests_per_minute=limit.per_minute,
             more=self.work.more,
+            compared=self.work.compared,
             error=error,
             interrupted=interrupted,
             advice=self._describe_rest(report, error) if interrupted or error is not None else None,

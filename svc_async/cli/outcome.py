@@ -27,6 +27,8 @@ _PARTLY_VALID = {
     False: "  of these with another valid identifier: --bad-identifiers drop sends them",
     True: "sent without an invalid identifier",
 }
+_COUNTED = {"repeated": "repeated: of rows with the same key, the last one counts"}
+"""What further counts mean, where their name does not say it."""
 _LISTED = 5
 """Reasons that are printed."""
 
@@ -37,6 +39,11 @@ class Work(Protocol):
     @property
     def more(self) -> Mapping[str, int]:
         """Further counts for the reports."""
+        ...
+
+    @property
+    def compared(self) -> int | None:
+        """How many rows of the file were compared; None if rows are sent without that."""
         ...
 
     @property
@@ -69,6 +76,7 @@ class JobOutcome:
         timeline: how the job proceeded.
         requests_per_minute: the service's limit.
         more: further counts.
+        compared: how many rows of the file a sync has compared; None if there was no comparison.
         error: what ended it early.
         interrupted: whether a signal ended it.
         advice: what to do next, if it ended early.
@@ -91,6 +99,7 @@ class JobOutcome:
     timeline: Timeline
     requests_per_minute: float
     more: Mapping[str, int]
+    compared: int | None = None
     error: BatchError | None = None
     interrupted: bool = False
     advice: str | None = None
@@ -133,6 +142,7 @@ class JobOutcome:
             "journal": self.journal,
             "finished_before": self.finished_before,
             "failures_file": str(self.failures.path) if self._is_listed else None,
+            "failures_unlisted": self._unlisted,
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self._rows_per_second, 1),
             "interrupted": self.interrupted,
@@ -151,7 +161,7 @@ class JobOutcome:
             if what == "failed":
                 self._print_reasons()
         for name, number in self.more.items():
-            show((f"{number:>13,} ", "dim"), name.replace("_", " "))
+            show((f"{number:>13,} ", "dim"), _COUNTED.get(name, name.replace("_", " ")))
         if not self.is_early and not report.read and not any(self.more.values()):
             show(" " * 14, ("the file has no rows", "yellow"))
 
@@ -168,9 +178,15 @@ class JobOutcome:
 
     @property
     def _failure_share(self) -> float:
-        """The share of the rows that failed; in a sync, of all rows of the file."""
-        rows = self.report.read + self.more.get("unchanged", 0)
-        return self.report.failed / rows if rows else 0.0
+        """The share of the rows that failed; in a sync, of all rows of the file: removals are none of these."""
+        rows = self.report.read if self.compared is None else self.compared
+        failed = self.report.failed
+        return min(1.0, failed / rows) if rows else float(failed > 0)
+
+    @property
+    def _unlisted(self) -> int:
+        """How many failed rows are only counted: a journal lists the first 10,000, and a job may have been cut off."""
+        return max(0, self.report.failed - self.failures.count)
 
     def _describe_failures(self) -> Sequence[Mapping[str, Any]]:
         return describe_failures(self.report.failures, self.find_line)
@@ -178,11 +194,14 @@ class JobOutcome:
     @property
     def _rows_per_second(self) -> float:
         report = self.report
-        return (report.accepted + report.coalesced + report.failed) / self.seconds if self.seconds else 0.0
+        settled = report.accepted + report.coalesced + report.failed
+        return (settled if self.compared is None else self.compared) / self.seconds if self.seconds else 0.0
 
     def _print_reasons(self) -> None:
         for reason, number in self.failures.reasons.most_common(_LISTED):
             show((f"{number:>17,} ", "red"), (reason, "dim"))
+        if self._unlisted:
+            show((f"{self._unlisted:>17,} ", "red"), ("not listed: only their number is known", "dim"))
         if self._is_listed:
             show(" " * 14, ("listed in ", "dim"), str(self.failures.path))
 

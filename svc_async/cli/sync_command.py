@@ -32,7 +32,7 @@ from svc_async.state import SharedState
 
 __all__ = ["SyncWork"]
 
-_COUNTED = ("additions", "changes", "refreshes", "removals", "unchanged")
+_COUNTED = ("additions", "changes", "refreshes", "removals", "unchanged", "repeated")
 _REMOVAL_SIZE = 90
 """Bytes of a user who is removed, approximately."""
 
@@ -58,15 +58,21 @@ class SyncWork:
         return {} if self._plan is None else self._count(self._plan)
 
     @property
+    def compared(self) -> int | None:
+        """How many rows the file has; None if they were not compared."""
+        plan = self._plan
+        return None if plan is None else plan.listed + plan.invalid_rows + plan.repeated
+
+    @property
     def advice(self) -> str:
         """What repeating the command does with the rest."""
         return "it sends only what is still missing."
 
     def summarize(self, report: Report) -> str:
         """Describe what was done with how many rows."""
-        if self._plan is None:
+        if self.compared is None:
             return f"{count(report.read, 'row')} read"
-        return f"{count(self._plan.listed + self._plan.invalid_rows, 'row')} compared"
+        return f"{count(self.compared, 'row')} compared"
 
     async def run(
         self, target: TargetSpec, session: Session, observers: Observers, failures: FailureList

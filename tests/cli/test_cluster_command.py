@@ -58,6 +58,25 @@ async def test_a_file_is_uploaded_by_processes_on_this_machine(
     assert (await command("job", "watch", *job)).code == 0
 
 
+async def test_each_row_that_failed_on_a_cluster_is_listed(
+    command: Command, sandbox: Sandbox, tmp_path: Path, database: str
+) -> None:
+    (tmp_path / "people.csv").write_text("email\n" + "nobody\n" * 12_000)
+    ids = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    where = ("--cluster", "local", "--workers", "1", "--state-url", database, "--job", "nightly")
+    upload = ("audience", "upload", "people.csv", *ids, *where, "--report", "report.json", "--json")
+
+    for _ in range(2):
+        ended = await command(*upload, program=("-m", "svc_async"))
+
+        assert ended.code == 5, ended.err
+        assert (ended.result["failed"], ended.result["failures_unlisted"]) == (12_000, 0)
+        reasons = json.loads((tmp_path / "report.json").read_text())["result"]["reasons"]
+        assert reasons == {"email must be an e-mail address": 12_000}
+        lines = (tmp_path / ended.result["failures_file"]).read_text().splitlines()
+        assert sorted(int(line.split(",")[0]) for line in lines[1:]) == [*range(2, 12_002)]
+
+
 async def test_a_dry_run_of_a_sync_has_a_cluster_read_the_file(
     command: Command, sandbox: Sandbox, tmp_path: Path, database: str, dask_cluster: str
 ) -> None:

@@ -65,11 +65,48 @@ async def test_a_dry_run_as_json_is_one_object(
         *("--dry-run", "--json", "--state", str(tmp_path / "state"), "--users-per-operation", "1"),
     )
     assert ended.result == {
-        "dry_run": True, "additions": 7, "changes": 0, "refreshes": 0, "removals": 0, "unchanged": 0, "invalid_rows": 0,
-        "present": 0, "least_requests": 1, "least_minutes": 0.001, "removal_share": 0.0,
+        "dry_run": True, "additions": 7, "changes": 0, "refreshes": 0, "removals": 0, "unchanged": 0, "repeated": 0,
+        "invalid_rows": 0, "present": 0, "least_requests": 1, "least_minutes": 0.001, "removal_share": 0.0,
     }  # fmt: skip  # as it is typed
     assert not sandbox.requests.count(USERS)
     assert (tmp_path / "state").exists()
+
+
+async def test_rows_that_repeat_a_key_are_counted(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("email\n" + "a@example.org\nb@example.org\nno mail\n" * 3)
+    sync = ("audience", "sync", "people.csv", *target(sandbox))
+    planned = await command(*sync, "--dry-run", "--json")
+    ended = await command(*sync)
+    again = await command(*sync, "--json")
+    assert (planned.result["additions"], planned.result["invalid_rows"], planned.result["repeated"]) == (2, 3, 4)
+    assert "people.csv: 9 rows compared in" in ended.out
+    assert "4 repeated: of rows with the same key, the last one counts" in ended.out
+    names = ("unchanged", "invalid_rows", "repeated", "coalesced")
+    assert [again.result[name] for name in names] == [2, 3, 4, 0]
+
+
+async def test_removals_do_not_dilute_the_share_of_failures(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
+) -> None:
+    sync = ("audience", "sync", str(tmp_path / "people.csv"), *target(sandbox), "--max-removal-share", "1")
+    people(range(1_000))
+    await command(*sync)
+    with people(range(90)).open("a") as file:
+        file.write("no mail\n" * 10)
+    runs = [await command(*sync, "--max-failure-share", share, "--json") for share in ("0.02", "0.02", "0.1")]
+    assert [ended.code for ended in runs] == [5, 5, 0]
+    assert (runs[0].result["removals"], runs[0].result["failed"]) == (910, 10)
+
+
+async def test_the_speed_of_a_sync_is_that_of_the_rows_that_it_compares(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
+) -> None:
+    sync = ("audience", "sync", str(tmp_path / "people.csv"), *target(sandbox), "--json")
+    people(range(100))
+    await command(*sync)
+    second = (await command(*sync)).result
+    assert (second["read"], second["unchanged"]) == (0, 100)
+    assert second["rows_per_second"] == pytest.approx(100 / second["seconds"], rel=0.1)
 
 
 async def test_a_file_that_was_cut_short_removes_nobody(

@@ -20,10 +20,12 @@ class SyncCourse:
     Attributes:
         observer: whom to tell.
         clock: the time.
+        read: how many rows of the source were read.
     """
 
     observer: Callable[[Progress], object]
     clock: Clock
+    read: int = attrs.field(default=0, init=False)
     _rows: int | None = attrs.field(default=None, init=False)
     _sent: Progress = attrs.field(factory=Progress, init=False)
     _began: float = attrs.field(init=False)
@@ -51,12 +53,11 @@ class SyncCourse:
 
     async def count_rows(self, snapshot: AsyncIterable[Entries]) -> AsyncIterator[Entries]:
         """Yield rows of the source as they are read, and announce how many there were."""
-        rows = 0
         self._announce(phase="reading")
         async for entries in snapshot:
             yield entries
-            rows += len(entries.positions) + len(entries.invalid_rows)
-            self._announce(phase="reading", phase_done=rows)
+            self.read += len(entries.positions) + len(entries.invalid_rows)
+            self._announce(phase="reading", phase_done=self.read)
 
     def _announce(self, **changes: Any) -> None:
         self.observer(attrs.evolve(self._sent, seconds=self.clock.monotonic() - self._began, **changes))

@@ -93,6 +93,8 @@ class Plan:
             removed as well.
         unchanged: rows for which nothing is sent.
         invalid_rows: rows of the snapshot without a key; they will fail.
+        repeated: rows of the snapshot with the key of a later one, which counts; with `listed` and `invalid_rows`, they
+            are all of its rows.
         all_removals: how many rows are removed: `removals`, `doubtful`, and those that are replaced.
         size: bytes of the rows that are sent, approximately.
         waiting_removals: how many of the removals wait for requests of an earlier run that may still take effect.
@@ -112,6 +114,7 @@ class Plan:
     size: int
     waiting_removals: int = 0
     waiting_upserts: int = 0
+    repeated: int = 0
 
     @property
     def upserts(self) -> int:

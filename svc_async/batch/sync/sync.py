@@ -171,7 +171,7 @@ class Sync:
         return await self._apply(plan)
 
     async def _compare(self) -> Plan:
-        return await self.state.compare(
+        plan = await self.state.compare(
             self._course.count_rows(self.target.entries()),
             now=_read_clocks(self.sender.clock),
             soon=self.sender.clock.now() + self.settings.refresh_within,
@@ -180,6 +180,7 @@ class Sync:
             on_settled=self._course.count_pages("settling"),
             on_compared=self._course.count_pages("comparing"),
         )
+        return attrs.evolve(plan, repeated=self._course.read - plan.listed - plan.invalid_rows)
 
     async def _apply(self, plan: Plan) -> SyncReport:
         clock = self.sender.clock

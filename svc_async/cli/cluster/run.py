@@ -151,6 +151,7 @@ class _ClusterJob:
             timeline=watch.timeline,
             requests_per_minute=limit.per_minute,
             more=self.work.more,
+            compared=self.work.compared,
             error=error,
             interrupted=interrupted,
             advice=self.work.advice if interrupted or error is not None else None,

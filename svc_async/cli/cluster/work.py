@@ -101,6 +101,7 @@ class _ClusterUpload:
     shards: int | None
     job: str | None
     more: Mapping[str, int] = attrs.field(factory=dict, init=False)
+    compared: None = attrs.field(default=None, init=False)
     advice: str = attrs.field(
         default="Run the same command again to resume the job: what is finished is not sent again.", init=False
     )
@@ -152,6 +153,10 @@ class _ClusterSync:
     @property
     def more(self) -> Mapping[str, int]:
         return self._sync.more
+
+    @property
+    def compared(self) -> int | None:
+        return self._sync.compared
 
     @property
     def advice(self) -> str:
