@@ -326,7 +326,7 @@ class Uploader(Generic[T]):
             pending=self._feeder.pending,
             in_flight=sum(lane.phase is Phase.SENDING for lane in lanes),
             in_doubt=count_in_doubt(lanes),
-            resend_in=min(due) - now if due else None,
+            resend_in=max(0.0, min(due) - now) if due else None,
             seconds=now - self._started,
             phase=self._phase,
         )

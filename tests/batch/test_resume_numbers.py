@@ -9,6 +9,7 @@ import pytest
 from svc_async.batch.journal.store import JournalLocation
 from svc_async.batch.report import Progress
 from svc_async.errors import BatchError
+from svc_async.sandbox import VirtualClock
 from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members
 from tests.support.journaled_uploads import create_users, make_repeated_rows, upload
 from tests.support.journals import Death, Place, read_record
@@ -87,6 +88,33 @@ async def test_the_time_until_rows_are_sent_again_is_that_of_the_lane_that_waits
     assert min(times) < QUARANTINE
     assert seen[-1].in_doubt == 0
     assert seen[-1].resend_in is None
+    check(seen)
+
+
+class BusyClock(VirtualClock):
+    """A jumping clock whose sleepers may be late, as in a process that is busy."""
+
+    late = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.late
+
+
+async def test_the_time_until_rows_are_sent_again_is_never_negative() -> None:
+    clock = BusyClock(mode="jump")
+    service = FakeService(clock=clock, latency=10)
+    service.script = {1: LOST}
+    seen: list[Progress] = []
+
+    def progress(now: Progress) -> None:
+        seen.append(now)
+        clock.late = 0.0 if now.resend_in is None else 2 * QUARANTINE
+
+    await create_users(service).upload(
+        make_members(60), users_per_operation=1, concurrency=3, quarantine=QUARANTINE, progress=progress
+    )
+
+    assert [each.resend_in for each in seen if each.resend_in is not None][:2] == [QUARANTINE, 0]
     check(seen)
 
 
