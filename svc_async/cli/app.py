@@ -66,7 +66,10 @@ app.command("svc_async.cli.commands.webhook:app", name="webhook", help="Register
 
 
 _WITH_FILES = frozenset({"audience", "catalog", "do-not-reach"})
-_ONE_FILE = "A command takes one file at a time; `-` reads several from a pipe, such as `cat`."
+_ONE_FILE = (
+    "A command takes one file at a time: run it for one after the other, except a sync, which needs all rows at once. "
+    "CSV files with the same columns are joined by `awk 'NR == 1 || FNR > 1' A.csv B.csv | svc-async … -`."
+)
 _TEXT_ONLY = frozenset({"--help", "-h", "--version"})
 _YES = frozenset({"", "1", "t", "true", "y", "yes"})
 """What follows `--json`, if anything, as cyclopts reads it."""

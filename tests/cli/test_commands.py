@@ -313,6 +313,8 @@ def test_a_command_takes_one_file(call: Call, here: Path) -> None:
     ended = call("audience", "upload", "a.csv", "b.csv", "--sandbox")
     assert ended.code == 2
     assert "Unexpected argument: b.csv. A command takes one file at a time" in ended.err
+    assert "awk 'NR == 1 || FNR > 1' A.csv B.csv | svc-async … -`" in ended.err
+    assert "cat" not in ended.err.split()
 
 
 @pytest.mark.parametrize(
