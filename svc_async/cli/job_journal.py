@@ -192,18 +192,14 @@ def read_state_journal(job: str, state_url: str | None, profile: str | None) -> 
         del state_url  # its password must not be among the locals of a traceback
 
 
-def read_state_job(job: str, state_url: str | None, profile: str | None) -> JournalRecord | None:
-    """Return what is known of a job in the shared state, also of one on a cluster; None if there is none.
+def read_state_job(state: SharedState, job: str) -> JournalRecord | None:
+    """Return what is known of a job in a shared state, also of one on a cluster; None if there is none.
 
     Raises:
-        InvalidArgument: no shared state is named.
         StateUnavailable: its database cannot be reached.
         UnusableState: a journal is damaged.
     """
-    try:
-        return _use_state(require_state(state_url, profile), lambda state: find_job(state, job))
-    finally:
-        del state_url  # its password must not be among the locals of a traceback
+    return _use_state(state, lambda state: find_job(state, job))
 
 
 async def find_job(state: SharedState, job: str) -> JournalRecord | None:
@@ -211,17 +207,13 @@ async def find_job(state: SharedState, job: str) -> JournalRecord | None:
     return await state.journal(job).find() or await JobStore(state.database).find_record(job)
 
 
-def list_state_journals(state_url: str | None, profile: str | None) -> Sequence[JournalSummary]:
-    """Return the journals in the shared state, beginning with the one that was written last.
+def list_state_journals(state: SharedState) -> Sequence[JournalSummary]:
+    """Return the journals in a shared state, beginning with the one that was written last.
 
     Raises:
-        InvalidArgument: no shared state is named.
         StateUnavailable: its database cannot be reached.
     """
-    try:
-        return _use_state(require_state(state_url, profile), lambda state: list_journals(state.database))
-    finally:
-        del state_url  # its password must not be among the locals of a traceback
+    return _use_state(state, lambda state: list_journals(state.database))
 
 
 def _use_state(state: SharedState, work: Callable[[SharedState], Awaitable[T]]) -> T:

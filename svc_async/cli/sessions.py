@@ -10,7 +10,15 @@ from svc_async.state import SharedState
 from svc_async.wire.hmac_sha256 import SigningKey
 from svc_async.wire.route import Surface
 
-__all__ = ["find_shadowed_profile", "find_signing_key", "find_state", "open_session", "require_state", "session_from"]
+__all__ = [
+    "find_shadowed_profile",
+    "find_signing_key",
+    "find_state",
+    "open_embedded_state",
+    "open_session",
+    "require_state",
+    "session_from",
+]
 
 
 def open_session(profile: str | None, surface: Surface = Surface.ADS, *, state_url: str | None = None) -> Session:
@@ -46,20 +54,36 @@ def find_state(state_url: str | None, profile: str | None, *, migrate: bool = Tr
         del url, state_url  # the password must not be among the locals of a traceback
 
 
-def require_state(state_url: str | None, profile: str | None) -> SharedState:
-    """Return the shared state of the option, the profile or the environment.
+def require_state(state_url: str | None, profile: str | None, *, embedded: bool = False) -> SharedState:
+    """Return the shared state of the option, the profile or the environment, or the embedded one.
 
     Raises:
-        InvalidArgument: none of them names one.
+        InvalidArgument: none of them names one, or two do.
     """
     try:
+        if embedded:
+            return open_embedded_state(state_url)
         state = find_state(state_url, profile)
     finally:
         del state_url  # its password must not be among the locals of a traceback
     if state is None:
         ways = "give --state-url, set SVC_STATE_URL, or add state_url to a profile"
-        raise InvalidArgument("--job", f"names a job in the shared state: {ways}")
+        embedded_one = "--embedded names the embedded PostgreSQL, which --cluster local uses if none is set"
+        raise InvalidArgument("--job", f"names a job in the shared state: {ways}; {embedded_one}")
     return state
+
+
+def open_embedded_state(state_url: str | None) -> SharedState:
+    """Return the embedded shared state of this user.
+
+    Raises:
+        InvalidArgument: another one is given as well.
+    """
+    is_given = bool(state_url)
+    del state_url  # its password must not be among the locals of a traceback
+    if is_given:
+        raise InvalidArgument("--embedded", "must not be given with --state-url")
+    return SharedState.embedded()
 
 
 def find_shadowed_profile(profile: str | None) -> str | None:

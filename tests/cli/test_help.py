@@ -42,7 +42,6 @@ CATALOG = {"catalog": "", **RUN, **BATCH, **FORMAT}
 PROFILE = {"profile": "", **JSON}
 RUNNING_SANDBOX = "SVC_BASE_URL if that is http://, else http://127.0.0.1:8765"
 STORED_PROFILE = {"profile": 'SVC_PROFILE, or "default"', **JSON}
-JOB = {"state-url": "state_url of the profile, or SVC_STATE_URL", "profile": "", **JSON}
 STATE = {"state-url": "state_url of the profile, or SVC_STATE_URL", "profile": "", "embedded": "", **JSON}
 
 COMMANDS = {
@@ -60,11 +59,11 @@ COMMANDS = {
     "demo": {"rows": "200000", "seed": "7", **JSON},
     "do-not-reach upload": {**DO_NOT_REACH, **CLUSTER, "expires-at": "13 months from now"},
     "do-not-reach remove": {**DO_NOT_REACH, **CLUSTER},
-    "job list": JOB,
-    "job status": {"job": "", **JOB},
-    "job resume": {"job": "", **JOB},
-    "job report": {"job": "", "out": "JSON to stdout", **JOB},
-    "job watch": {"job": "", "port": "0", "open": "", **JOB},
+    "job list": STATE,
+    "job status": {"job": "", **STATE},
+    "job resume": {"job": "", **STATE},
+    "job report": {"job": "", "out": "JSON to stdout", **STATE},
+    "job watch": {"job": "", "port": "0", "open": "", **STATE},
     "sandbox": {
         "host": "127.0.0.1",
         "port": "8765",

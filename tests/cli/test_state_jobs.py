@@ -1,11 +1,16 @@
 """Jobs whose journal is in a shared state: stopped, listed, looked at and resumed by their name."""
 
+import asyncio
 import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox
+from svc_async.state import SharedState
+from svc_async.state.jobs import JobStore
 from tests.support.command import Call, Command
 
 USERS = "*/custom_audiences/*/users"
@@ -53,6 +58,7 @@ async def test_a_job_is_stopped_listed_looked_at_and_resumed(
         (("job", "status", "a.journal", "--job", "a"), "--job names a job in the shared state: give either it"),
         (("job", "status", "--job", "a"), "--job names a job in the shared state: give --state-url, set SVC_STATE_URL"),
         (("job", "list"), "--job names a job in the shared state: give --state-url"),
+        (("job", "watch", "--job", "a"), "--embedded names the embedded PostgreSQL, which --cluster local uses"),
     ],
 )
 def test_a_job_that_is_not_named_clearly_is_refused(call: Call, arguments: tuple[str, ...], problem: str) -> None:
@@ -60,6 +66,31 @@ def test_a_job_that_is_not_named_clearly_is_refused(call: Call, arguments: tuple
 
     assert ended.code == 2
     assert problem in ended.err
+
+
+def test_the_jobs_of_the_embedded_state_are_shown(call: Call, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job with `--cluster local` is there, while it runs and after a kill."""
+
+    @asynccontextmanager
+    async def run_postgres() -> AsyncGenerator[str]:
+        yield database
+
+    monkeypatch.setattr("svc_async.state.embedded.run_postgres", run_postgres)
+    name = "night run"
+    call("job", "list", "--embedded")  # makes the tables
+    asyncio.run(begin_cluster_job(database, name))
+
+    for command in ("status", "report"):
+        ended = call("job", command, "--job", name, "--embedded", "--json")
+        assert (ended.code, ended.result["state"]) == (0, "not begun")
+    assert call("job", "list", "--embedded").out == "No journals are in this shared state.\n"
+    refused = call("job", "status", "--job", name, "--embedded", "--state-url", "postgresql://a/b")
+    assert (refused.code, refused.err) == (2, "svc-async: --embedded must not be given with --state-url\n")
+
+
+async def begin_cluster_job(database: str, name: str) -> None:
+    async with SharedState.open(database) as state:
+        await JobStore(state.database).take_up(name, about={}, plan={}, shards=[1])
 
 
 def test_a_job_that_does_not_exist_is_refused(call: Call, database: str) -> None:

@@ -55,11 +55,13 @@ class StateJournalOptions:
         job: The name of the job in the shared state.
         state_url: The PostgreSQL database. [default: state_url of the profile, or SVC_STATE_URL]
         profile: Take state_url from this profile.
+        embedded: Use the embedded PostgreSQL of this user, which --cluster local uses.
     """
 
     job: str | None = None
     state_url: StateUrl = attrs.field(default=None, repr=False)  # may contain a password
     profile: str | None = None
+    embedded: Flag = False
 
     def read(self, path: Path | None) -> JournalRecord:
         """Return what the journal of the job says.
@@ -72,7 +74,7 @@ class StateJournalOptions:
         self._check(path)
         if path is not None:
             return JournalRecord.read(path)
-        record = read_state_job(str(self.job), self.state_url, self.profile)
+        record = read_state_job(self._require_state(), str(self.job))
         if record is None:
             raise InvalidArgument("--job", UNKNOWN_JOB)
         return record
@@ -87,7 +89,7 @@ class StateJournalOptions:
         return open_file(path) if path is not None else open_state(self._require_state(), str(self.job))
 
     def _require_state(self) -> SharedState:
-        return require_state(self.state_url, self.profile)
+        return require_state(self.state_url, self.profile, embedded=self.embedded)
 
     def _check(self, path: Path | None) -> None:
         if (path is None) == (self.job is None):
@@ -98,15 +100,18 @@ _STATE = StateJournalOptions()
 
 
 @app.command(name="list")
-def list_(*, state_url: StateUrl = None, profile: str | None = None, as_json: JsonFlag = False) -> int:
+def list_(
+    *, state_url: StateUrl = None, profile: str | None = None, embedded: Flag = False, as_json: JsonFlag = False
+) -> int:
     """List the jobs whose journals are in the shared state, beginning with the one that was active last.
 
     Args:
         state_url: The PostgreSQL database. [default: state_url of the profile, or SVC_STATE_URL]
         profile: Take state_url from this profile.
+        embedded: Use the embedded PostgreSQL of this user, which --cluster local uses.
         as_json: Print only JSON.
     """
-    jobs = list_state_journals(state_url, profile)
+    jobs = list_state_journals(require_state(state_url, profile, embedded=embedded))
     if as_json:
         show_json([_summarize(job) for job in jobs])
         return Exit.DONE

@@ -14,7 +14,7 @@ from svc_async.cli.options import Flag, JsonFlag, StateUrl
 from svc_async.cli.output.console import say, show, stdout
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.wording import count, format_duration
-from svc_async.cli.sessions import find_state
+from svc_async.cli.sessions import find_state, open_embedded_state
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.printable import clean
@@ -118,9 +118,7 @@ def _run(options: StateOptions, work: Callable[[SharedState], Awaitable[T]], *, 
 
 def _find_state(options: StateOptions, *, migrate: bool) -> SharedState:
     if options.embedded:
-        if options.state_url:
-            raise InvalidArgument("--embedded", "must not be given with --state-url")
-        return SharedState.embedded()
+        return open_embedded_state(options.state_url)
     state = find_state(options.state_url, options.profile, migrate=migrate)
     if state is None:
         ways = "give --state-url, set SVC_STATE_URL, or add state_url to a profile"
