@@ -77,7 +77,12 @@ _HOW_TO_MAKE_DEFAULT = (
 )
 _NOT_A_JOURNAL = (" cannot be read: file is not a database", " is not a journal")
 _HOW_TO_FIND_IDS: Mapping[str, str] = MappingProxyType(
-    {"account_id": "`svc-async accounts list` shows yours, and ", "custom_audience_id": ""}
+    {
+        "account_id": "`svc-async accounts list` shows yours, and ",
+        "custom_audience_id": "",
+        "do_not_reach_list_id": "",
+        "product_catalog_id": "",
+    }
 )
 _OPTIONS: Mapping[str, str] = MappingProxyType(
     {

@@ -328,7 +328,7 @@ async def _open_target(target: TargetSpec, options: RunOptions) -> AsyncGenerato
         elif target.kind == "do_not_reach_list":
             ids["list_id"] = sandbox.do_not_reach_list_id
         elif target.list_id is None:  # a catalog
-            ids["list_id"] = (await session.product_catalogs.create(name="Sandbox")).id
+            ids["list_id"] = sandbox.add_catalog()
         missing: dict[str, Any] = {name: value for name, value in ids.items() if getattr(target, name) is None}
         filled = attrs.evolve(target, **missing)
         filled.check()

@@ -11,6 +11,7 @@ from svc_async.sandbox import api
 from svc_async.sandbox.api.ads.accounts import add_account
 from svc_async.sandbox.api.ads.features import get_features, set_features
 from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item
+from svc_async.sandbox.api.ads.product_catalogs import add_catalog
 from svc_async.sandbox.api.control import CALLS, ControlApi
 from svc_async.sandbox.api.oauth import oauth1, pkce
 from svc_async.sandbox.background import BackgroundTasks
@@ -202,6 +203,10 @@ class Sandbox:
     def add_account(self, *, name: str = "Account") -> str:
         """Add an account of the first user and return its id."""
         return add_account(self._context.store, self._context.seed.tokens[0].user_id, name=name).id
+
+    def add_catalog(self, *, name: str = "Catalog") -> str:
+        """Add a product catalog of the first user, whatever the number of its catalogs, and return its id."""
+        return add_catalog(self._context.store, self.user_id, name=name).id
 
     def grant_feature(self, key: str, account_id: str | None = None) -> None:
         """Grant an account a feature, including those that the API cannot add."""

@@ -100,7 +100,7 @@ def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "expected"),
     [
-        ("id\n1\n", (), "--catalog must be given"),
+        ("id\n1\n", (), "--catalog must be given; --sandbox tries the command without any"),
         ("<!DOCTYPE rss><rss/>", ("--sandbox",), "has a document type declaration, which is not allowed"),
         ("id\n1\n", ("--sandbox", "--map", "id=nonsense"), "--map must be COLUMN=KEY"),
         ("id\n1\n", ("--sandbox", "--report", "x.txt"), "--report must end in .html or .json"),

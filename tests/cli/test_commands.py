@@ -92,6 +92,9 @@ async def test_a_sandbox_serves_until_it_is_stopped(tmp_path: Path, number: sign
     endpoints = Endpoints(base_url=described["base_url"], ads_url=described["ads_url"])
     async with Session(UserCredentials(**described["credentials"]), endpoints=endpoints) as session:
         assert (await session.accounts.get(described["account_id"])).id == described["account_id"]
+        catalog = described["product_catalog_id"]
+        assert not (await session.product_catalog(catalog).products.list()).items
+        assert (await session.product_catalogs.create(name="Shop")).id != catalog
     running.send(number)
     ended = await running.wait()
     assert (ended.code, ended.result, ended.err) == (0, None, "")

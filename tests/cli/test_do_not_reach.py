@@ -46,7 +46,11 @@ def test_a_list_takes_addresses_and_numbers_only(call: Call, here: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"), [((), "--list must be given"), (("--list", "x"), "--account must be given")]
+    ("options", "expected"),
+    [
+        ((), "--list must be given; --sandbox tries the command without any"),
+        (("--list", "x"), "--account must be given"),
+    ],
 )
 def test_list_and_account_must_be_given(call: Call, here: Path, options: tuple[str, ...], expected: str) -> None:
     (here / "people.csv").write_text("email\na@example.org\n")

@@ -22,6 +22,9 @@ from svc_async.sandbox import Sandbox, SandboxConfig
 
 __all__ = ["sandbox"]
 
+_CATALOGS = 2
+"""Its own, and one that a program creates."""
+
 
 def sandbox(
     *,
@@ -48,7 +51,7 @@ def sandbox(
     """
     check_port(port)
     names = frozenset(name.lower() for name in server_name or ())
-    running = Sandbox(host=host, port=port, seed=seed, config=SandboxConfig(hosts=names))
+    running = Sandbox(host=host, port=port, seed=seed, config=SandboxConfig(hosts=names, catalogs_per_user=_CATALOGS))
     try:
         forwarded = dict(_forward(running, pair) for pair in forward or ())
         asyncio.run(run_until_stopped(_serve(running, forwarded, opens=open_, as_json=as_json)))
@@ -75,11 +78,12 @@ def _forward(sandbox: Sandbox, pair: str) -> tuple[str, str]:
 
 async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, opens: bool, as_json: bool) -> None:
     async with sandbox:
+        catalog_id = sandbox.add_catalog()
         if as_json:
-            show_item(_describe(sandbox))
+            show_item(_describe(sandbox, catalog_id))
         else:
             if not terminal.quiet:
-                stderr().print(_panel(sandbox))
+                stderr().print(_panel(sandbox, catalog_id))
             for url, target in forwarded.items():
                 stderr().print(_explain_forward(sandbox, url, target))
             for name, value in _variables(sandbox).items():
@@ -103,7 +107,7 @@ def _variables(sandbox: Sandbox) -> Mapping[str, str]:
     }
 
 
-def _describe(sandbox: Sandbox) -> Mapping[str, object]:
+def _describe(sandbox: Sandbox, catalog_id: str) -> Mapping[str, object]:
     return {
         "base_url": sandbox.base_url,
         "ads_url": sandbox.ads_url,
@@ -114,6 +118,7 @@ def _describe(sandbox: Sandbox) -> Mapping[str, object]:
         "account_id": sandbox.account_id,
         "custom_audience_id": sandbox.audience_id,
         "do_not_reach_list_id": sandbox.do_not_reach_list_id,
+        "product_catalog_id": catalog_id,
         "environment": dict(_variables(sandbox)),
     }
 
@@ -127,7 +132,7 @@ the variables below:
   svc-async trigger post.create --url {sandbox.base_url}"""
 
 
-def _panel(sandbox: Sandbox) -> Panel:
+def _panel(sandbox: Sandbox, catalog_id: str) -> Panel:
     rows = {
         "main API": sandbox.base_url,
         "ads API": sandbox.ads_url,
@@ -137,6 +142,7 @@ def _panel(sandbox: Sandbox) -> Panel:
         "account": sandbox.account_id,
         "audience": sandbox.audience_id,
         "do-not-reach": sandbox.do_not_reach_list_id,
+        "catalog": catalog_id,
     }
     text = Text()
     for name, value in rows.items():

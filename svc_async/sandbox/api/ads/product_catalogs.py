@@ -4,14 +4,19 @@ from svc_async.sandbox.api.ads.common import without_dates
 from svc_async.sandbox.refusal import invalid, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
 from svc_async.sandbox.server.params import long, text
-from svc_async.sandbox.state.store import Row
+from svc_async.sandbox.state.store import Row, Store
 
-__all__ = ["OPERATIONS", "find_catalog"]
+__all__ = ["OPERATIONS", "add_catalog", "find_catalog"]
 
 _KIND = "product_catalogs"
 _PATH = "/12/product_catalogs"
 _ONE = f"{_PATH}/{{product_catalog_id}}"
 _INSIDE = ("products", "product_sets", "item_groups")
+
+
+def add_catalog(store: Store, user_id: str, *, name: str) -> Row:
+    """Add a catalog of a user."""
+    return store[_KIND].add(user_id, {"id": store.ids.next(_KIND, 8), "name": name})
 
 
 def find_catalog(call: Call) -> Row:
@@ -42,8 +47,7 @@ def _create(call: Call) -> Answer:
     if most is not None and held >= most:
         # Unspecified: the answer to a second catalog.
         refuse(invalid("PC-01b", "would name a second catalog; one holds all products", "name"))
-    record = {"id": call.sandbox.store.ids.next(_KIND, 8), "name": call.params["name"]}
-    return Answer(without_dates(call.sandbox.store[_KIND].add(call.user, record)))
+    return Answer(without_dates(add_catalog(call.sandbox.store, call.user, name=call.params["name"])))
 
 
 def _update(call: Call) -> Answer:
