@@ -100,6 +100,12 @@ def test_what_is_no_block_of_failures_is_refused(block: str) -> None:
         list(read_outcome(0, {"failure_blocks": [block]}).list_failures())
 
 
+def test_a_block_of_failures_is_unpacked_up_to_64_mebibytes() -> None:
+    block = b64encode(zlib.compress(b"[" + b" " * 2**26 + b"]", 1)).decode()
+    with pytest.raises(ValueError):  # noqa: PT011 - likewise
+        list(read_outcome(0, {"failure_blocks": [block]}).list_failures())
+
+
 async def test_an_error_of_the_server_shows_no_row(shared: SharedState) -> None:
     await shared.database.execute("ALTER TABLE sync_page ADD CHECK (octet_length(ids) < 5)")
     with pytest.raises(UnusableState, match="the server reports SQLSTATE 23514; its log says why") as caught:

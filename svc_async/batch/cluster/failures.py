@@ -12,6 +12,8 @@ from svc_async.batch.report import Failure
 __all__ = ["FailureBlocks", "read_block"]
 
 _BLOCK_FAILURES = 10_000
+_MAX_BLOCK = 2**26
+"""Bytes of a block that is unpacked; a failure takes some hundred."""
 _Plain = tuple[int, str, str, str | None, str | None]
 
 
@@ -50,8 +52,9 @@ def read_block(block: bytes) -> Iterator[Failure]:
     Raises:
         ValueError: it is none.
     """
+    stream = zlib.decompressobj()
     try:
-        plain = msgspec.convert(json.loads(zlib.decompress(block)), list[_Plain])
-    except (zlib.error, msgspec.ValidationError):
+        plain = msgspec.convert(json.loads(stream.decompress(block, _MAX_BLOCK)), list[_Plain])
+    except (zlib.error, msgspec.ValidationError, RecursionError):
         raise ValueError("no block of failures") from None
     yield from (Failure(*each) for each in plain)
