@@ -43,7 +43,7 @@ class ConnectionUnusable(Exception):
         self.is_used = is_used
 
 
-@attrs.define(repr=False)
+@attrs.define
 class Exchange:
     """The state of one exchange in progress; it is a middleware of the request in aiohttp.
 

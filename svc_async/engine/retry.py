@@ -182,7 +182,7 @@ class _Repeats:
                 raise failure
             return await call()
 
-        retrying = AsyncRetrying(retry=self._allows, wait=lambda _: self.wait, sleep=self.clock.sleep, reraise=True)
+        retrying = AsyncRetrying(retry=self._allows, wait=lambda _: self.wait, sleep=self.clock.sleep)
         try:
             return await retrying(attempt)
         except SvcError as error:

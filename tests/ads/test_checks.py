@@ -289,6 +289,10 @@ BREACHES = [
         "HIST-03",
     ),
     # keyword insights
+    *(
+        build_case("keywords", name, "must be a datetime with a time zone", {**KEYWORDS, name: "2026-01-02T03:00:00Z"})
+        for name in ("start_time", "end_time")
+    ),
     build_case("keywords", "keywords", "must not be empty", {**KEYWORDS, "keywords": []}, "KW-02"),
     build_case(
         "keywords",
@@ -411,6 +415,7 @@ BREACHES = [
         for name in ("availability", "condition", "gender", "age_group")
     ),
     build_case("products.send", "products", "must be a sequence of products", {"products": PRODUCT}, "PROD-01"),
+    build_case("products.send", "products[0].title", "must be text in valid Unicode", build_product(title=5)),
     build_case("products.send", "products[0].title", "at most 150", build_product(title="x" * 151), "PROD-02b"),
     build_case(
         "products.send", "products[0].description", "at most 5000", build_product(description="x" * 5001), "PROD-02b"

@@ -76,6 +76,15 @@ async def test_a_repeat_with_a_new_token_is_not_put_off(service: ScriptedServer)
     assert (answer.attempts, answer.waited) == (3, 7)
 
 
+async def test_an_attempt_without_an_answer_has_nothing_of_the_one_before(sandbox: Sandbox) -> None:
+    sandbox.faults.on(*READ).once().do(Fault.http(503, retry_after=7))
+    sandbox.faults.on(*READ).times(3).do(Fault.drop_connection())
+    _, second, *_ = await read(sandbox)
+
+    assert isinstance(second, CallEvent)
+    assert (second.attempt, second.status, second.request_id, second.bytes_received) == (2, None, None, 0)
+
+
 @pytest.mark.parametrize(("request_id_header", "request_id"), [("X-Id", "abc"), (None, None)])
 async def test_an_answer_that_was_cut_off_has_its_status_in_the_event(
     peer: Peer, request_id_header: str | None, request_id: str | None
@@ -185,7 +194,9 @@ async def test_a_host_that_is_not_given_is_an_event_as_well(sandbox: Sandbox) ->
     assert (events[0].host, events[0].port, events[0].status) == ("", 0, None)
 
 
-@pytest.mark.parametrize(("url", "port"), [("https://127.0.0.1", 443), ("http://127.0.0.1:1", 1)])
+@pytest.mark.parametrize(
+    ("url", "port"), [("https://127.0.0.1", 443), ("http://127.0.0.1", 80), ("http://127.0.0.1:1", 1)]
+)
 async def test_an_event_has_the_port_of_its_scheme_unless_the_address_has_one(url: str, port: int) -> None:
     events: list[CallEvent] = []
     hosts = Endpoints(base_url=url, ads_url=url)

@@ -1,6 +1,7 @@
 import json
 from datetime import UTC, datetime
 
+import attrs
 import pytest
 
 from svc_async.ads.custom_audiences import (
@@ -10,6 +11,7 @@ from svc_async.ads.custom_audiences import (
     BatchOperationType,
 )
 from svc_async.errors import InvalidArgument
+from svc_async.wire.records import READ_ONLY
 from svc_async.wire.writing import to_json
 
 
@@ -47,3 +49,13 @@ def test_what_json_cannot_hold_is_refused(value: object) -> None:
 def test_a_moment_without_a_zone_is_named_as_such() -> None:
     with pytest.raises(InvalidArgument, match="must have a time zone"):
         to_json({"expires_at": datetime(2026, 1, 1)})  # noqa: DTZ001 - that is the point
+
+
+@attrs.frozen
+class Component:
+    key: str
+    metadata: str | None = attrs.field(default=None, metadata=READ_ONLY)
+
+
+def test_what_the_service_alone_sets_is_not_written() -> None:
+    assert json.loads(to_json([Component("k", metadata="m")])) == [{"key": "k"}]
