@@ -1,10 +1,12 @@
 """What the events of calls and of the governor say, and how functions subscribe to them."""
 
 import asyncio
+import contextlib
 
 import pytest
 
 from svc_async import (
+    ApiError,
     BearerToken,
     Endpoints,
     InvalidArgument,
@@ -74,6 +76,19 @@ async def test_a_repeat_with_a_new_token_is_not_put_off(service: ScriptedServer)
     calls = [event for event in events if event.path == "/2/webhooks"]
     assert [(event.status, event.backoff) for event in calls] == [(503, 0), (401, 7), (200, 0)]
     assert (answer.attempts, answer.waited) == (3, 7)
+
+
+@pytest.mark.parametrize(("status", "errors"), [(200, 1), (400, 0)])
+async def test_errors_beside_data_are_those_of_an_answer_of_success(
+    service: ScriptedServer, status: int, errors: int
+) -> None:
+    events: list[CallEvent] = []
+    service.on("GET", "/2/things", Answer({"data": [], "errors": [{"title": "odd"}]}, status))
+    async with service.session(BearerToken("t"), on_event=events.append) as session:
+        with contextlib.suppress(ApiError):
+            await session.request("GET", "/2/things")
+
+    assert [len(event.errors) for event in events] == [errors]
 
 
 async def test_an_attempt_without_an_answer_has_nothing_of_the_one_before(sandbox: Sandbox) -> None:
