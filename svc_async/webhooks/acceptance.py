@@ -42,12 +42,13 @@ class Acceptor:
     counters: Counters
     queue: KeyedQueue[AcceptedEvent] = attrs.field(init=False)
     _lock: KeyedLock = attrs.field(factory=KeyedLock, init=False)
+    _unfinished: dict[str, AcceptedEvent] = attrs.field(factory=dict[str, AcceptedEvent], init=False)
     _left: deque[StoredEvent] = attrs.field(factory=deque[StoredEvent], init=False)
     _parsed: tuple[bytes, Mapping[str, Event]] = attrs.field(default=(b"", {}), init=False)
 
     def __attrs_post_init__(self) -> None:
         self.queue = KeyedQueue(
-            self.dispatcher.handle, measure=attrgetter("size"), maxsize=self.maxsize, max_bytes=self.max_bytes
+            self._handle, measure=attrgetter("size"), maxsize=self.maxsize, max_bytes=self.max_bytes
         )
 
     @property
@@ -56,7 +57,10 @@ class Acceptor:
         return len(self._left)
 
     async def accept(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent] | RejectReason:
-        """Accept the events of a delivery without those accepted before; return these, or why none is accepted."""
+        """Accept the events of a delivery, each once; return those that are not handled yet, or why none is accepted.
+
+        Those that were accepted before and are not finished are among them: a repeated delivery can wait for them.
+        """
         try:
             return await self._claim_and_queue(events, context)
         except Rejected as rejected:
@@ -104,12 +108,16 @@ class Acceptor:
         by_key = {build_event_key(app, event.key): event for event in events}
         # A repeated delivery waits: it must not be acknowledged because of one that is rejected afterwards.
         async with self._lock.hold(by_key), self._release_on_error() as claimed:
+            running: list[AcceptedEvent] = []
             for key, event in by_key.items():
+                unfinished = self._unfinished.get(key)  # before the claim: it may finish meanwhile
                 claim = await self.dedupe.claim(key)
                 if claim is Claim.ELSEWHERE:  # whoever has it may end before it is handled
                     raise Rejected(RejectReason.CLAIMED_ELSEWHERE)
                 if claim is Claim.TAKEN:
                     claimed[key] = event
+                elif unfinished is not None:
+                    running.append(unfinished)
             size = estimate_memory(context.body) // max(1, len(events))
             received_in = copy_context() if self.counters.subscribers.functions else None
             accepted = [
@@ -119,7 +127,14 @@ class Acceptor:
         self.counters.duplicates += len(events) - len(accepted)
         if accepted:
             self.counters.last_event = context.received_at
-        return accepted
+        return [*running, *accepted]
+
+    async def _handle(self, accepted: AcceptedEvent) -> None:
+        try:
+            await self.dispatcher.handle(accepted)
+        finally:
+            if self._unfinished.get(accepted.key) is accepted:  # else it failed, and a repeated one was accepted
+                del self._unfinished[accepted.key]
 
     @asynccontextmanager
     async def _release_on_error(self) -> AsyncGenerator[dict[str, Event]]:
@@ -141,6 +156,7 @@ class Acceptor:
             self._put(each)
 
     def _put(self, accepted: AcceptedEvent) -> None:
+        self._unfinished[accepted.key] = accepted
         self.queue.put(accepted, accepted.order_key)
 
     def _prepare(

@@ -381,13 +381,13 @@ class WebhookReceiver:
             return None if may_ack else RejectReason.TOO_LATE
 
     async def _wait_for_handlers(self, task: Acceptance) -> RejectReason | None:
-        accepted = RejectReason.NOT_RUNNING if task.cancelled() else task.result()
-        if isinstance(accepted, RejectReason):
-            return accepted
-        if not self._ack.waits or not accepted:
+        unfinished = RejectReason.NOT_RUNNING if task.cancelled() else task.result()
+        if isinstance(unfinished, RejectReason):
+            return unfinished
+        if not self._ack.waits or not unfinished:
             return None
-        await asyncio.wait([each.done for each in accepted])
-        return None if all(each.done.result() for each in accepted) else RejectReason.HANDLER_FAILED
+        await asyncio.wait([each.done for each in unfinished])
+        return None if all(each.done.result() for each in unfinished) else RejectReason.HANDLER_FAILED
 
     def _reject(self, reason: RejectReason, began: float, size: int = 0) -> HttpAnswer:
         self._rejections.add(reason)

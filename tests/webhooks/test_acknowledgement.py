@@ -7,7 +7,7 @@ import pytest
 
 from svc_async.events.models import Event
 from svc_async.sandbox import VirtualClock
-from svc_async.webhooks import Ack, DeliveryContext, SigningKey, WebhookReceiver
+from svc_async.webhooks import Ack, Claim, DeliveryContext, MemoryDedupe, SigningKey, WebhookReceiver
 from svc_async.webhooks.testing import build_crc, build_delivery
 from tests.support.deliveries import KEY, STRANGER, delivery
 from tests.support.event_samples import activity
@@ -63,7 +63,7 @@ async def test_inline_answers_with_what_the_handlers_came_to(fails: bool, status
 @pytest.mark.parametrize(("on_deadline", "status"), [("ack_and_continue", 200), ("refuse", 503)])
 async def test_inline_answers_at_its_deadline_and_handlers_go_on(on_deadline: Any, status: int) -> None:
     clock, go, seen = VirtualClock(), asyncio.Event(), list[str]()
-    receiver = WebhookReceiver(keys=[KEY], clock=clock, ack=Ack.inline(on_deadline=on_deadline))
+    receiver = WebhookReceiver(keys=[KEY], clock=clock, ack=Ack.inline(on_deadline=on_deadline), drain_deadline=0)
 
     @receiver.on("*")
     async def handler(event: Event, _: DeliveryContext) -> None:
@@ -71,12 +71,89 @@ async def test_inline_answers_at_its_deadline_and_handlers_go_on(on_deadline: An
         seen.append(event.key)
 
     async with receiver:
-        answering = asyncio.create_task(receiver.handle(*delivery()))
-        await clock.advance(seconds=8)
-        assert (await answering).status == status
-        assert (await receiver.handle(*delivery())).status == 200  # in flight
+        for _ in range(2):  # the repeat waits for the same handlers, as long
+            answering = asyncio.create_task(receiver.handle(*delivery()))
+            await clock.advance(seconds=7.5)
+            assert not answering.done()
+            await clock.advance(seconds=0.5)
+            assert (await answering).status == status
         go.set()
-    assert seen == ["1"]
+        await run_ready_tasks()
+        assert seen == ["1"]
+
+
+@pytest.mark.rule("WH-41")
+@pytest.mark.parametrize(("fails", "status"), [(False, 200), (True, 500)])
+@pytest.mark.parametrize("on_deadline", ["ack_and_continue", "refuse"])
+async def test_a_repeat_waits_inline_for_the_handlers_of_the_first(on_deadline: Any, fails: bool, status: int) -> None:
+    clock, go, calls = VirtualClock(), asyncio.Event(), 0
+    receiver = WebhookReceiver(keys=[KEY], clock=clock, ack=Ack.inline(on_deadline=on_deadline), drain_deadline=0)
+
+    @receiver.on("*")
+    async def handler(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        await go.wait()
+        if fails and calls == 1:
+            raise LookupError
+
+    async with receiver:
+        first = asyncio.create_task(receiver.handle(*delivery()))
+        await clock.advance(seconds=4)
+        repeat = asyncio.create_task(receiver.handle(*delivery()))
+        await clock.advance(seconds=4)
+        assert (await first).status == (200 if on_deadline == "ack_and_continue" else 503)
+        assert not repeat.done()
+        go.set()
+        assert (await repeat).status == status
+        assert (await receiver.handle(*delivery())).status == 200  # handled again, if it failed
+    assert (calls, receiver.stats.handled) == ((2, 1) if fails else (1, 1))
+
+
+async def test_a_repeat_with_other_events_waits_inline_for_all_of_them() -> None:
+    going = {uuid: asyncio.Event() for uuid in "12"}
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline(), order_by=lambda _: None, drain_deadline=0)
+    receiver.on("*")(lambda event, _: going[event.key].wait())
+    several = {"data": [activity("post.create", uuid=uuid) for uuid in "12"]}
+    async with receiver:
+        first = asyncio.create_task(receiver.handle(*delivery("1")))
+        await run_ready_tasks()
+        both = asyncio.create_task(receiver.handle(*build_delivery(several, KEY)))
+        await run_ready_tasks()
+        going["2"].set()
+        await run_ready_tasks()
+        assert not both.done()
+        going["1"].set()
+        assert [(await each).status for each in (first, both)] == [200, 200]
+    assert (receiver.stats.handled, receiver.stats.duplicates) == (2, 1)
+
+
+async def test_a_repeat_whose_claim_is_answered_late_learns_inline_that_the_first_failed() -> None:
+    class LateStore(MemoryDedupe):
+        async def claim(self, key: str) -> Claim:
+            found = await super().claim(key)
+            await answers.wait()
+            return found
+
+    answers, fails = asyncio.Event(), asyncio.Event()
+    receiver = WebhookReceiver(keys=[KEY], dedupe=LateStore(), ack=Ack.inline(), drain_deadline=0)
+
+    @receiver.on("*")
+    async def handler(*_: object) -> None:
+        await fails.wait()
+        raise LookupError
+
+    async with receiver:
+        answers.set()
+        first = asyncio.create_task(receiver.handle(*delivery()))
+        await run_ready_tasks()
+        answers.clear()
+        repeat = asyncio.create_task(receiver.handle(*delivery()))
+        await run_ready_tasks()
+        fails.set()
+        assert (await first).status == 500
+        answers.set()
+        assert (await repeat).status == 500
 
 
 async def test_a_body_that_does_not_arrive_is_rejected() -> None:
