@@ -187,6 +187,21 @@ async def test_a_key_that_cannot_be_written_is_an_error_of_its_caller(tmp_path: 
     assert outcomes[1] is Claim.TAKEN
 
 
+async def test_an_event_whose_release_failed_can_be_claimed_again(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    refuse = "CREATE TRIGGER no BEFORE DELETE ON svc_events BEGIN SELECT RAISE(ABORT, 'no'); END"
+    async with SqliteDedupe(path) as store:
+        assert await store.claim("a") is Claim.TAKEN
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute(refuse)
+            with pytest.raises(sqlite3.IntegrityError):
+                await store.release("a")
+            connection.execute("DROP TRIGGER no")
+        assert [await store.claim("a") for _ in "12"] == [Claim.TAKEN, Claim.HELD]
+        await store.release("a")
+        assert [await store.claim("a") for _ in "12"] == [Claim.TAKEN, Claim.HELD]
+
+
 async def test_a_store_that_is_closed_says_so(tmp_path: Path) -> None:
     store = SqliteDedupe(tmp_path / "events.db")
     with pytest.raises(WrongState, match="closed"):

@@ -231,6 +231,7 @@ class SqliteDedupe(_Store):
         self._owner = owner
         self._clock = clock or SystemClock()
         self._until: dict[str, float] = {}
+        self._not_released: set[str] = set()
 
     async def _start(self) -> None:
         await super()._start()
@@ -242,6 +243,8 @@ class SqliteDedupe(_Store):
 
     async def claim(self, key: str) -> Claim:
         """Claim an event, unless it is claimed or was handled already; return which."""
+        if key in self._not_released:
+            await self.release(key)
         now = self._clock.now().timestamp()
         found = await self._run(lambda connection: _claim(connection, key, self._owner, now, now + self._lease))
         if found is Claim.TAKEN:
@@ -263,14 +266,22 @@ class SqliteDedupe(_Store):
         self._until.pop(key, None)
 
     async def release(self, key: str) -> None:
-        """Release a claim, so that a repeated delivery may claim the event again."""
+        """Release a claim, so that a repeated delivery may claim the event again.
+
+        If the file cannot be written, it is released before this receiver claims the event again.
+        """
         self._until.pop(key, None)
+        self._not_released.discard(key)
         row = (key, self._owner)
-        await self._run(
-            lambda connection: connection.execute(
-                "DELETE FROM svc_events WHERE key = ? AND owner = ? AND NOT handled", row
+        try:
+            await self._run(
+                lambda connection: connection.execute(
+                    "DELETE FROM svc_events WHERE key = ? AND owner = ? AND NOT handled", row
+                )
             )
-        )
+        except Exception:
+            self._not_released.add(key)
+            raise
 
 
 def _claim(connection: sqlite3.Connection, key: str, owner: str, now: float, until: float) -> Claim:
