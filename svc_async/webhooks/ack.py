@@ -24,10 +24,10 @@ class Ack:
     Attributes:
         maxsize: how many events may be accepted and not handled yet; beyond that the answer is 503.
         max_bytes: how many bytes of memory their deliveries may take, estimated.
-        deadline: seconds after which a delivery is answered in any case.
+        deadline: seconds after which a delivery is answered in any case; the service waits 10.
         inbox: where events are stored before the answer.
         waits: whether the answer waits for the handlers.
-        on_deadline: the answer if they do not finish in time.
+        on_deadline: the answer if they do not finish in time; see `inline`.
     """
 
     maxsize: int = attrs.field(default=_MAXSIZE, validator=COUNT)
@@ -57,7 +57,19 @@ class Ack:
         maxsize: int = _MAXSIZE,
         max_bytes: int = _MAX_BYTES,
         deadline: float = _DEADLINE,
-        on_deadline: OnDeadline = "ack_and_continue",
+        on_deadline: OnDeadline = "refuse",
     ) -> "Ack":
-        """Answer when the handlers finish: 200, or 500 if one failed. They continue after the deadline."""
+        """Answer when the handlers finish: 200, or 500 if one failed, so that the service delivers again.
+
+        A repeated delivery waits for handlers that still run, and is answered by their outcome. Nothing is stored: what
+        was not acknowledged is the service's to deliver again.
+
+        Args:
+            maxsize: how many events may be accepted and not handled yet; beyond that the answer is 503.
+            max_bytes: how many bytes of memory their deliveries may take, estimated.
+            deadline: seconds that the answer waits for the handlers. They go on after it.
+            on_deadline: the answer if they have not finished by then. `refuse`: 503, `deadline_passed`, and the service
+                delivers again. `ack_and_continue`: 200 and a line in the log; an event whose handler fails afterwards
+                is lost, unless `dead_letter` takes it.
+        """
         return cls(waits=True, maxsize=maxsize, max_bytes=max_bytes, deadline=deadline, on_deadline=on_deadline)

@@ -377,8 +377,10 @@ class WebhookReceiver:
                 await asyncio.wait({task})  # which does not cancel the task if the caller is cancelled
                 return await self._wait_for_handlers(task)
         except TimeoutError:
-            may_ack = task.done() and self._ack.on_deadline == "ack_and_continue"
-            return None if may_ack else RejectReason.TOO_LATE
+            if not task.done() or self._ack.on_deadline == "refuse":
+                return RejectReason.TOO_LATE
+            self._rejections.add_unfinished()
+            return None
 
     async def _wait_for_handlers(self, task: Acceptance) -> RejectReason | None:
         unfinished = RejectReason.NOT_RUNNING if task.cancelled() else task.result()

@@ -66,7 +66,7 @@ def test_settings_have_these_defaults() -> None:
         "retry_after": 30,
         "drain_deadline": 30.0,
     }
-    assert (Ack().on_deadline, Ack().waits, Ack.inline().on_deadline) == ("refuse", False, "ack_and_continue")
+    assert (Ack().on_deadline, Ack().waits, Ack.inline().on_deadline) == ("refuse", False, "refuse")
 
 
 def test_the_smallest_settings_are_accepted() -> None:

@@ -108,6 +108,40 @@ async def test_rejections_are_logged_once_and_then_at_most_once_a_minute(caplog:
     assert [message.split(": ")[:2] for message in caplog.messages] == [["rejected 3 more", "not_running"]]
 
 
+async def test_deliveries_that_are_acknowledged_at_their_deadline_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    clock, ack = VirtualClock(), Ack.inline(on_deadline="ack_and_continue")
+    receiver = WebhookReceiver(keys=[KEY], clock=clock, ack=ack, drain_deadline=0)
+    receiver.on("*")(lambda *_: asyncio.Event().wait())
+
+    async def reach_deadline() -> None:
+        sending = asyncio.create_task(send(receiver))
+        await clock.advance(seconds=8)
+        assert await sending == 200
+
+    async with receiver:
+        await reach_deadline()
+        assert [(record.name, record.levelname) for record in caplog.records] == [("svc_async.webhooks", "WARNING")]
+        assert caplog.messages[0].startswith("acknowledged a delivery: its handlers have not finished within ")
+        assert "Ack.inline(on_deadline='refuse')" in caplog.messages[0]
+        caplog.clear()
+        for _ in range(7):
+            await reach_deadline()
+        assert caplog.messages == []
+        await reach_deadline()
+        assert [message.partition(":")[0] for message in caplog.messages] == ["acknowledged 8 more"]
+
+
+async def test_a_delivery_that_is_refused_at_its_deadline_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    clock = VirtualClock()
+    receiver = WebhookReceiver(keys=[KEY], clock=clock, ack=Ack.inline(), drain_deadline=0)
+    receiver.on("*")(lambda *_: asyncio.Event().wait())
+    async with receiver:
+        sending = asyncio.create_task(send(receiver))
+        await clock.advance(seconds=8)
+        assert await sending == 503
+        assert [message.split(": ")[:2] for message in caplog.messages] == [["rejected a request", "deadline_passed"]]
+
+
 async def test_an_observer_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     def fail(_: object) -> None:
         raise RuntimeError("hush")

@@ -93,7 +93,8 @@ ADVICE: Mapping[RejectReason, Advice] = {
         "nothing: the service delivers again, and by then the event is handled or free",
     ),
     RejectReason.TOO_LATE: Advice(
-        "the event was not accepted, or not handled (Ack.inline), within the deadline of ack",
+        "the event was not accepted, or not handled (Ack.inline), within the deadline of ack, by default 8 seconds",
+        "nothing if it is rare: the handlers go on, and a repeated delivery is answered when they finish; otherwise "
         "make the store or the handlers faster, or answer before the handlers with Ack.enqueue or Ack.durable",
     ),
     RejectReason.NOT_RUNNING: Advice(

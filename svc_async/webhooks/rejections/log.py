@@ -1,4 +1,4 @@
-"""The lines of rejected requests in the log: few, however many requests there are."""
+"""The lines of requests that need attention in the log: few, however many requests there are."""
 
 import logging
 
@@ -13,6 +13,10 @@ __all__ = ["RejectionLog"]
 _log = logging.getLogger("svc_async.webhooks")
 _INTERVAL = 60.0
 """Seconds between two lines about the same reason."""
+_NOT_FINISHED = (
+    "its handlers have not finished within the deadline of ack, and if one fails, the event is not delivered again; "
+    "make the handlers faster, or have it delivered again with Ack.inline(on_deadline='refuse')"
+)
 
 
 @attrs.define
@@ -21,7 +25,7 @@ class _Line:
 
     Attributes:
         due: when the next one may be written.
-        count: how many requests were rejected since.
+        count: how many requests there were since.
     """
 
     due: float
@@ -30,23 +34,31 @@ class _Line:
 
 @attrs.frozen
 class RejectionLog:
-    """Logs the first request that is rejected for a reason, and at most once a minute how many more there were."""
+    """Logs the first request that is rejected for a reason, and at most once a minute how many more there were.
+
+    Deliveries that are acknowledged before their handlers finish are logged in the same way.
+    """
 
     _clock: Clock
-    _lines: dict[RejectReason, _Line] = attrs.field(factory=dict[RejectReason, _Line], init=False)
+    _lines: dict[str, _Line] = attrs.field(factory=dict[str, _Line], init=False)
 
     def add(self, reason: RejectReason) -> None:
         """Count a rejected request, and log it if a line is due."""
+        advice = ADVICE[reason]
+        self._add("rejected", "a request", f"{reason.value}: {advice.cause}; {advice.next_step}")
+
+    def add_unfinished(self) -> None:
+        """Count a delivery that is acknowledged before its handlers finish, and log it if a line is due."""
+        self._add("acknowledged", "a delivery", _NOT_FINISHED)
+
+    def _add(self, outcome: str, subject: str, reason: str) -> None:
         now = self._clock.monotonic()
         line = self._lines.get(reason)
         if line is None:
             self._lines[reason] = _Line(now + _INTERVAL)
-            self._write("rejected a request", reason)
+            _log.warning("%s %s: %s", outcome, subject, reason)
             return
         line.count += 1
         if now >= line.due:
-            self._write(f"rejected {line.count:,} more", reason)
+            _log.warning("%s %s more: %s", outcome, f"{line.count:,}", reason)
             line.due, line.count = now + _INTERVAL, 0
-
-    def _write(self, what: str, reason: RejectReason) -> None:
-        _log.warning("%s: %s: %s; %s", what, reason.value, ADVICE[reason].cause, ADVICE[reason].next_step)
