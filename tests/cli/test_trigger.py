@@ -12,7 +12,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from svc_async import Session
 from svc_async.sandbox import Sandbox
+from svc_async.webhooks import SigningKey, WebhookReceiver
 from tests.support.command import Call, Command
 
 URL = "https://hooks.example.test/svc"
@@ -27,6 +29,36 @@ async def test_an_event_happens_on_a_running_sandbox(command: Command, sandbox: 
     happened = ended.result
     assert (happened["event_type"], happened["user_id"]) == ("post.create", "42")
     assert (happened["payload"]["text"], happened["payload"]["public_metrics"]["like_count"]) == ("Hello there", 7)
+
+
+async def test_an_event_for_an_invalid_webhook_goes_nowhere(command: Command, sandbox: Sandbox) -> None:
+    other = "https://hooks.example.test/other"
+    right, wrong = (WebhookReceiver(keys=[SigningKey(secret)]) for secret in (sandbox.app["consumer_secret"], "wrong"))
+    trigger = ("trigger", "post.create", "--url", sandbox.base_url)
+    async with right, wrong, Session.sandbox(sandbox) as session:
+        for url in (URL, other):
+            sandbox.deliver_to(url, right)
+        webhooks = [await session.webhooks.create(url) for url in (URL, other)]
+        for webhook, keyword in zip(webhooks, (None, "harbour"), strict=True):
+            await session.activity.subscriptions.create(
+                event_type="post.create", user_id=sandbox.user_id, keyword=keyword, webhook_id=webhook.id
+            )
+        sandbox.deliver_to(URL, wrong)
+        await session.webhooks.validate(webhooks[0].id)
+        assert (await command(*trigger)).out == (
+            f"post.create happened to user {sandbox.user_id}; it goes to no webhook: the one that is subscribed is "
+            "invalid, and `svc-async webhook register URL` has it checked again.\n"
+        )
+        assert (await command(*trigger, "--set", "text=the harbour")).out == (
+            f"post.create happened to user {sandbox.user_id}; it goes to 1 webhook, and not to 1 that is invalid.\n"
+        )
+        sandbox.deliver_to(other, wrong)
+        await session.webhooks.validate(webhooks[1].id)
+        both = (*trigger, "--set", "text=the harbour")
+        assert "it goes to no webhook: the 2 that are subscribed are invalid, and" in (await command(*both)).out
+        happened = (await command(*both, "--json")).result
+    assert (happened["deliveries"], happened["dropped"]) == (2, 2)
+    assert [(each.state, each.attempted) for each in sandbox.deliveries][-2:] == [("dropped", False)] * 2
 
 
 async def test_the_sandbox_of_the_variables_is_the_default(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:

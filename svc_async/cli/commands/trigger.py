@@ -20,6 +20,7 @@ __all__ = ["trigger"]
 _PATH = "/_sandbox/events"
 _TIMEOUT = 60.0
 _DEFAULT_URL = "http://127.0.0.1:8765"
+_CHECK_AGAIN = "`svc-async webhook register URL` has it checked again"
 _START = f"`svc-async sandbox` starts one at {_DEFAULT_URL}"
 
 
@@ -55,8 +56,15 @@ def trigger(
 
 def _describe_targets(happened: Mapping[str, Any]) -> str:
     """Describe how many webhooks it is sent to, so that nobody waits for it in vain."""
-    count = happened["deliveries"]
-    return f"; it goes to {count} webhook{'s' * (count != 1)}" if count else "; no webhook is subscribed to it"
+    invalid = happened["dropped"]
+    valid = happened["deliveries"] - invalid
+    if valid:
+        rest = f", and not to {invalid} that {'is' if invalid == 1 else 'are'} invalid" if invalid else ""
+        return f"; it goes to {valid} webhook{'s' * (valid != 1)}{rest}"
+    if invalid:
+        those = "the one that is subscribed is" if invalid == 1 else f"the {invalid} that are subscribed are"
+        return f"; it goes to no webhook: {those} invalid, and {_CHECK_AGAIN}"
+    return "; no webhook is subscribed to it"
 
 
 def _find_sandbox() -> str:

@@ -173,15 +173,18 @@ async def _advance(api: ControlApi, body: Body) -> Any:
 
 async def _trigger(api: ControlApi, body: Body) -> Any:
     event = _make_event(api, body)
-    before = api.sandbox.app_channels.deliveries.total
+    deliveries = api.sandbox.app_channels.deliveries
+    before = deliveries.total
     api.sandbox.channels.publish(event)
-    deliveries = api.sandbox.app_channels.deliveries.total - before
+    started = deliveries.total - before
+    dropped = sum(not each.webhook.takes_deliveries for each in deliveries[-started:]) if started else 0
     await api.sandbox.clock.settle()
     return {
         "event_type": event.event_type,
         "user_id": event.user_id,
         "payload": event.payload,
-        "deliveries": deliveries,
+        "deliveries": started,
+        "dropped": dropped,
     }
 
 
