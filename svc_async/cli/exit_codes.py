@@ -62,6 +62,10 @@ _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
 )
 _ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
     {
+        "99": (
+            "the bearer token was requested too often, or the app's key or secret is wrong: check them, wait up to 15 "
+            "minutes, or set SVC_BEARER_TOKEN in place of SVC_CONSUMER_* and SVC_ACCESS_*"
+        ),
         "CrcValidationFailed": _CHECK_THE_RECEIVER,
         "DuplicateSubscription": "`svc-async webhook register --move` moves events from one webhook to another",
         "UrlValidationFailed": "the URL must be public, with https and without a port",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from svc_async import Session
 from svc_async.sandbox import Sandbox
 from svc_async.webhooks import SigningKey, WebhookReceiver
 from tests.support.command import ROOT, Command, Ended
@@ -75,6 +76,21 @@ async def test_a_second_url_for_an_event_says_to_which_webhook_it_goes(command: 
     assert [each["event_type"] for each in described["subscriptions"]] == ["dm.read", "post.create"]
     back = await command("webhook", "register", first, *events)
     assert f"goes to {second} already" in back.err
+
+
+async def test_a_bearer_token_that_was_requested_too_often_is_explained(command: Command, sandbox: Sandbox) -> None:
+    url = "https://hooks.example.test/svc"
+    sandbox.deliver_to(url, WebhookReceiver(keys=[SigningKey(sandbox.app["consumer_secret"])]))
+    for _ in range(10):
+        async with Session.sandbox(sandbox) as session:
+            await session.oauth2.token()
+    ended = await command("webhook", "register", url)
+    assert (ended.code, "HTTP 403" in ended.err) == (1, True)
+    assert "; the bearer token was requested too often, or the app's key or secret is wrong: check them, " in ended.err
+    assert "auth whoami" not in ended.err
+    hosts = {name: value for name, value in command.environ.items() if name.endswith("_URL")}
+    token = {"SVC_BEARER_TOKEN": sandbox.bearer_token()}
+    assert (await Command(command.folder, {**hosts, **token})("webhook", "register", url)).code == 0
 
 
 async def test_a_registration_is_described(command: Command, sandbox: Sandbox) -> None:
