@@ -17,7 +17,7 @@ from svc_async.wire.params import to_utc
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
 
-__all__ = ["DeletedWebhook", "ReplayJob", "ReplayTerms", "Webhook", "WebhookCheck", "Webhooks"]
+__all__ = ["DeletedWebhook", "ReplayJob", "ReplayTerms", "Webhook", "WebhookCheck", "Webhooks", "check_url"]
 
 _log = logging.getLogger("svc_async")
 _MINUTE = timedelta(minutes=1)
@@ -128,6 +128,20 @@ _URL: tuple[Check, ...] = (
     satisfies("url", _is_plain_https, "must use https and carry no port number", rule_ids=("WH-01", "WH-02")),
     satisfies("url", _is_bare, "must have neither user information nor a fragment"),
 )
+
+
+def check_url(url: str) -> None:
+    """Check, without a request, that a URL has the form of a webhook's.
+
+    Args:
+        url: as in `Webhooks.create`.
+
+    Raises:
+        InvalidArgument: it breaks a rule.
+    """
+    if problem := first_problem(_URL, {"url": url}):
+        raise problem
+
 
 _ALL = "/2/webhooks"
 _ONE = "/2/webhooks/{webhook_id}"

@@ -120,6 +120,13 @@ def test_what_is_forwarded_goes_to_this_machine(call: Call, pair: str) -> None:
     assert "--forward is written URL=URL" in ended.err
 
 
+@pytest.mark.parametrize("url", ["http://hooks.example.test/svc", "https://hooks.example.test:443/svc", "hooks"])
+def test_what_cannot_be_registered_is_not_forwarded(call: Call, url: str) -> None:
+    ended = call("sandbox", "--port", "0", "--forward", f"{url}=http://127.0.0.1:9000/svc")
+    assert ended.code == 2
+    assert ended.err == "svc-async: --forward names a webhook URL that must use https and carry no port number\n"
+
+
 async def test_a_trigger_reaches_a_receiver_behind_a_forward(tmp_path: Path) -> None:
     secret = ""
     arrived: asyncio.Queue[Any] = asyncio.Queue()

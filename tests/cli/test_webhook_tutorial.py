@@ -76,6 +76,8 @@ async def test_a_second_url_for_an_event_says_to_which_webhook_it_goes(command: 
     assert [each["event_type"] for each in described["subscriptions"]] == ["dm.read", "post.create"]
     back = await command("webhook", "register", first, *events)
     assert f"goes to {second} already" in back.err
+    plain = await command("webhook", "register", first.replace("https", "http"), *events)
+    assert plain == Ended(2, "", "svc-async: url must use https and carry no port number\n")
 
 
 async def test_a_bearer_token_that_was_requested_too_often_is_explained(command: Command, sandbox: Sandbox) -> None:

@@ -16,7 +16,7 @@ from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.events.models import EventFilter
 from svc_async.platform.activity import Subscription, Subscriptions
-from svc_async.platform.webhooks import Webhook
+from svc_async.platform.webhooks import Webhook, check_url
 from svc_async.session import Session
 from svc_async.wire.route import Surface
 
@@ -48,6 +48,7 @@ def register(
     """
     if bool(event) != bool(user):
         raise InvalidArgument("--event and --user", "go together: the events of a user")
+    check_url(url)
     wanted = _Registration(url, tuple(dict.fromkeys(event or ())), user, move)
     webhook, subscriptions = asyncio.run(_register(wanted, profile))
     if as_json:
