@@ -262,6 +262,10 @@ class Webhooks:
         and a wait of about half an hour between them. Expect duplicates, and recognise them by their `event_uuid`.
         What is out of reach is lost, and a line in the log says from when until when.
 
+        A replay brings what the service tried to deliver. As far as is known it tries nothing while a webhook is
+        invalid: no replay brings the events of that time, and no line says so, since the service does not tell when a
+        webhook became invalid. `activity.stream(since=)` requests them, up to 24 hours back.
+
         Args:
             since: the time up to which all events arrived; events older than 24 hours are out of reach.
             webhook_id: the webhook, if the app has several.

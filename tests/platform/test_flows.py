@@ -22,9 +22,11 @@ from svc_async import (
     WebhookInvalid,
 )
 from svc_async.auth.credentials import Credentials
+from svc_async.events.models import PostCreated
 from svc_async.platform.activity import EventType
 from svc_async.platform.filtered_stream import Rule
 from svc_async.sandbox import Sandbox, VirtualClock
+from svc_async.streams.states import Checkpoint
 
 
 @pytest.fixture
@@ -224,6 +226,32 @@ async def test_what_was_delivered_is_delivered_again_for_a_gap(timed: Sandbox) -
 
     assert set(uuids) == {json.loads(first)["data"]["event_uuid"]}
     assert len(uuids) > 1
+
+
+async def test_the_events_of_an_invalid_webhook_come_by_a_stream_and_by_no_replay(timed: Sandbox) -> None:
+    right, wrong = make_receiver(timed), Receiver("wrong")
+    timed.deliver_to(URL, right)
+
+    async with Session.sandbox(timed) as session:
+        webhook = await session.webhooks.ensure(URL)
+        await session.activity.subscriptions.create(
+            event_type="post.create", user_id=timed.user_id, webhook_id=webhook.id
+        )
+        since = timed.clock.now()
+        timed.deliver_to(URL, wrong)
+        await session.webhooks.validate(webhook.id)
+        await timed.trigger("post.create", payload={"text": "nobody listens"})
+        await timed.clock.sleep(7200)
+        timed.deliver_to(URL, right)
+        await session.webhooks.ensure(URL)
+        await session.webhooks.replay_gap(since)
+        await timed.clock.sleep(60)
+        assert [json.loads(body).keys() for body in right.delivered] == [{"replay_job_status"}] * 2
+        async with session.activity.stream(since=Checkpoint(at=since)) as stream:
+            event = await anext(stream)
+
+    assert isinstance(event, PostCreated)
+    assert event.post.text == "nobody listens"
 
 
 @pytest.mark.rule("ACT-01", "ACT-03")
