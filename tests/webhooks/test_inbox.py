@@ -96,7 +96,7 @@ async def test_an_event_that_was_committed_and_not_removed_is_not_handled_again(
     await dedupe.claim("1")
     await dedupe.commit("1")
     async with WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox), dedupe=dedupe) as receiver:
-        pass
+        assert receiver.stats.waiting == 0  # nobody else has it
     assert receiver.stats.handled == 0
     assert inbox.rows == {}
 
@@ -165,6 +165,15 @@ async def test_any_number_of_events_is_handled_a_part_at_a_time(
     assert max(waiting) <= 8
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
         assert [*await inbox.load()] == []
+
+
+async def test_a_receiver_that_starts_accepts_all_events_for_which_there_is_room_at_once(tmp_path: Path) -> None:
+    clock = VirtualClock(START.isoformat())
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
+        await inbox.store([StoredEvent(key=str(n), body=b"{}", key_id="now", received_at=START) for n in range(1_001)])
+    ack = Ack.durable(SqliteInbox(tmp_path / "inbox.db"))
+    async with WebhookReceiver(keys=[KEY], ack=ack, clock=clock) as receiver:
+        assert receiver.stats.restored == 1_001  # more than one part, and no time has passed
 
 
 async def test_one_receiver_at_a_time_uses_an_inbox_in_a_file(tmp_path: Path) -> None:

@@ -394,6 +394,14 @@ async def test_a_file_is_marked_as_a_store_of_events_and_survives_what_it_promis
             assert found == {"application_id": 0x73766577, "user_version": 3, "synchronous": synchronous}
 
 
+async def test_the_lock_of_an_inbox_is_marked_as_one(tmp_path: Path) -> None:
+    async with SqliteInbox(tmp_path / "inbox.db"):
+        pass
+    with closing(sqlite3.connect(tmp_path / "inbox.db-lock")) as connection:  # other versions of the SDK read it
+        found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+    assert found == [0x7376776C, 1]
+
+
 async def test_a_claim_of_another_owner_is_respected_for_an_hour_by_default(tmp_path: Path) -> None:
     clock = VirtualClock()
     first = SqliteDedupe(tmp_path / "events.db", clock=clock)
