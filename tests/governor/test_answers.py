@@ -62,6 +62,13 @@ async def test_headers_of_errors_are_read_as_well(clock: DrivenClock) -> None:
     assert (find_bucket(governor).limit, find_bucket(governor).remaining) == (4, 2)
 
 
+async def test_a_slot_has_the_name_of_the_limit_of_its_endpoint(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+    slot = await hold_slot(governor, card_list(total=True))
+
+    assert [slot.limit, "ads.total_count"] == [bucket.name for bucket in governor.snapshot()]
+
+
 async def test_of_two_buckets_the_headers_describe_one(clock: DrivenClock) -> None:
     governor = make_governor(clock)
 
