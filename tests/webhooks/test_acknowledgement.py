@@ -1,6 +1,8 @@
 """When deliveries are answered, and how."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -154,6 +156,49 @@ async def test_a_repeat_whose_claim_is_answered_late_learns_inline_that_the_firs
         assert (await first).status == 500
         answers.set()
         assert (await repeat).status == 500
+
+
+async def test_a_repeat_waits_inline_for_the_repeat_that_took_the_place_of_the_first() -> None:
+    class SlowRelease(MemoryDedupe):
+        async def release(self, key: str) -> None:
+            await super().release(key)
+            await released.wait()
+
+    released, ends, calls = asyncio.Event(), asyncio.Event(), 0
+    receiver = WebhookReceiver(keys=[KEY], dedupe=SlowRelease(), ack=Ack.inline(), drain_deadline=0)
+
+    @receiver.on("*")
+    async def handler(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise LookupError
+        await ends.wait()
+
+    async with receiver:
+        answers = list[asyncio.Task[Any]]()
+        for _ in range(2):  # the second claims the event before the first has finished
+            answers.append(asyncio.create_task(receiver.handle(*delivery())))
+            await run_ready_tasks()
+        released.set()
+        await run_ready_tasks()
+        answers.append(asyncio.create_task(receiver.handle(*delivery())))
+        await run_ready_tasks()
+        assert [each.done() for each in answers] == [True, False, False]
+        ends.set()
+        assert [(await each).status for each in answers] == [500, 200, 200]
+    assert calls == 2
+
+
+async def test_an_event_that_is_finished_is_not_kept() -> None:
+    contexts = list[weakref.ref[DeliveryContext]]()
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline(), workers=1)
+    receiver.on("*")(lambda _, context: contexts.append(weakref.ref(context)))
+    async with receiver:
+        for key in "12":
+            assert (await receiver.handle(*delivery(key))).status == 200
+        gc.collect()
+        assert contexts[0]() is None
 
 
 async def test_a_body_that_does_not_arrive_is_rejected() -> None:

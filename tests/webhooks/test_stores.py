@@ -413,6 +413,15 @@ async def test_a_claim_of_another_owner_is_respected_for_an_hour_by_default(tmp_
         assert await other.claim("a") is Claim.TAKEN
 
 
+async def test_what_was_released_is_not_confirmed_once_another_owner_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    async with SqliteDedupe(path) as first, SqliteDedupe(path, owner="other") as other:
+        await first.claim("a")
+        await first.release("a")
+        assert await other.claim("a") is Claim.TAKEN
+        assert not await first.confirm("a")
+
+
 async def test_the_default_owner_releases_its_own_claims_only(tmp_path: Path) -> None:
     async with SqliteDedupe(tmp_path / "events.db", owner="other") as other:
         assert await other.claim("theirs") is Claim.TAKEN
