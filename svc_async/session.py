@@ -188,8 +188,9 @@ class Session(RawCalls):
     async def close(self) -> None:
         """Close the session, if it is open.
 
-        Calls in flight fail with `TransportError`, which says that they may have had an effect; those that wait, and
-        later ones, with `WrongState`. One made by `but` or `as_user` leaves the connections open.
+        Calls in flight fail with `TransportError`, which says that they may have had an effect. Those that wait fail
+        with `WrongState`, or with the error of an earlier attempt that may have had an effect; later ones with
+        `WrongState`. One made by `but` or `as_user` leaves the connections open.
         """
         async with self._changing:
             if self._resources is not None:

@@ -81,14 +81,15 @@ class Call(Generic[T]):
     def describe_answer(self, request_id_header: str | None) -> CallAnswer:
         """Return the answer of a call that has succeeded."""
         assert self.answer is not None  # noqa: S101 - it has succeeded
+        seconds = self.measure_time()
         return CallAnswer(
             status=self.answer.status,
             headers=self.answer.headers,
             body=self.answer.body,
             request_id=self.answer.request_id(request_id_header),
             attempts=self.attempts,
-            seconds=self.measure_time(),
-            waited=self._waited,
+            seconds=seconds,
+            waited=min(self._waited, seconds),
         )
 
     def log_end(self, error: BaseException | None = None) -> None:
@@ -144,7 +145,7 @@ class Call(Generic[T]):
         """Return the event of the attempt that has just ended."""
         request, answer = self.request, self.answer
         scheme, host, port, base_path = _find_server(endpoints, request.surface)
-        seconds = self._clock.monotonic() - self._started
+        seconds, slot = self._clock.monotonic() - self._started, self.slot
         return CallEvent(
             method=request.method,
             path=request.public_path,
@@ -157,9 +158,9 @@ class Call(Generic[T]):
             started=self._clock.now() - timedelta(seconds=seconds),
             monotonic=self._started,
             seconds=seconds,
-            waited=seconds if self.slot is None else self.slot.waited,
+            waited=seconds if slot is None else min(slot.waited, seconds),  # ticks round otherwise than floats
             backoff=self._backoff,
-            bytes_sent=_measure(request.body),
+            bytes_sent=_measure(request.body) if slot is not None and slot.was_sent else 0,
             bytes_received=len(answer.body) if answer else 0,
             status=answer.status if answer else getattr(error, "status", None),
             request_id=answer.request_id(request_id_header) if answer else getattr(error, "request_id", None),

@@ -153,6 +153,7 @@ class Pipeline:
             budget=self.budget,
             elapsed=call.measure_time,
             on_repeat=call.log_repeat,
+            is_closed=self.transport.is_closed,
         )
 
     async def _attempt(self, call: Call[T], authorization: Authorization) -> T:

@@ -3,9 +3,10 @@
 A call is repeated if it certainly had no effect, or if sending it twice has the same effect as sending it once
 (`Request.safe_to_repeat`); the table in `wire/outcome.py` says which failure allows what.
 
-Waits grow exponentially with jitter, are never shorter than the service's `retry-after`, and stop at a deadline. A
-budget shared by all calls of a session keeps an outage from becoming a storm of repeats. A 429 waits in turn at the
-governor's gate and so needs no wait here; that wait is limited by the governor's `max_wait`, not by the deadline.
+Waits grow exponentially with jitter, are never shorter than the service's `retry-after`, and stop at a deadline. If the
+session is closed before a repeat, the failure of the last attempt that may have had an effect is raised. A budget
+shared by all calls of a session keeps an outage from becoming a storm of repeats. A 429 waits in turn at the governor's
+gate and so needs no wait here; that wait is limited by the governor's `max_wait`, not by the deadline.
 """
 
 import itertools
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 
 from svc_async.clock import Clock
-from svc_async.errors import ApiError, Sent, SvcError, WouldWaitTooLong
+from svc_async.errors import ApiError, Sent, SvcError, WouldWaitTooLong, WrongState
 from svc_async.value_rules import COUNT, SECONDS, SECONDS_OR_INFINITE, SHARE
 from svc_async.wire.outcome import Effect, Repeat, outcome_of
 
@@ -122,6 +123,10 @@ def _wait(error: SvcError, *, attempt: int, now: datetime, retries: Retries, cha
     return max(grown * (1 - retries.jitter * chance), requested)
 
 
+def _is_in_doubt(error: SvcError) -> bool:
+    return outcome_of(error).effect is not Effect.NONE
+
+
 async def run(
     call: Callable[[], Awaitable[T]],
     *,
@@ -131,6 +136,7 @@ async def run(
     budget: RetryBudget,
     elapsed: Callable[[], float],
     on_repeat: Callable[[SvcError, float], object],
+    is_closed: Callable[[], bool] = lambda: False,
 ) -> T:
     """Make a call, and repeat it as long as `decide` and the budget allow.
 
@@ -142,6 +148,7 @@ async def run(
         budget: the repeats that the session has left.
         elapsed: returns the seconds since the first attempt began.
         on_repeat: called with a failure and the seconds to wait before the repeat.
+        is_closed: returns whether no further attempt can be sent, because the session was closed.
 
     Tenacity is entered only after a failure that may be repeated: no other call pays for it, and no other error has its
     frames in the traceback.
@@ -149,9 +156,17 @@ async def run(
     try:
         result = await call()
     except SvcError as error:
-        if _is_final(error, attempt=1, safe=safe, retries=retries):
+        if _is_final(error, attempt=1, safe=safe, retries=retries) or (_is_in_doubt(error) and is_closed()):
             raise
-        repeats = _Repeats(retries=retries, safe=safe, clock=clock, budget=budget, elapsed=elapsed, on_repeat=on_repeat)
+        repeats = _Repeats(
+            retries=retries,
+            safe=safe,
+            clock=clock,
+            budget=budget,
+            elapsed=elapsed,
+            on_repeat=on_repeat,
+            is_closed=is_closed,
+        )
         result = await repeats.run(call, error)
     budget.earn()
     return result
@@ -167,9 +182,10 @@ class _Repeats:
     budget: RetryBudget
     elapsed: Callable[[], float]
     on_repeat: Callable[[SvcError, float], object]
+    is_closed: Callable[[], bool]
     wait: float = 0.0
-    in_doubt: bool = False
-    """An attempt failed that may have had an effect."""
+    in_doubt: SvcError | None = None
+    """The failure of the last attempt that may have had an effect."""
 
     async def run(self, call: Callable[[], Awaitable[T]], failure: SvcError) -> T:
         """Repeat a call whose first attempt has failed."""
@@ -186,15 +202,20 @@ class _Repeats:
         try:
             return await retrying(attempt)
         except SvcError as error:
-            if error.sent is Sent.NO and self.in_doubt:
-                error.sent = Sent.MAYBE
-            raise
+            if self.in_doubt is None or not (isinstance(error, WrongState) and self.is_closed()):
+                if error.sent is Sent.NO and self.in_doubt is not None:
+                    error.sent = Sent.MAYBE
+                raise
+        raise self.in_doubt  # the session was closed before the repeat, which says nothing about the call
 
     def _allows(self, state: "RetryCallState") -> bool:
         error = state.outcome.exception() if state.outcome else None
         if not isinstance(error, SvcError):
             return False
-        self.in_doubt = self.in_doubt or outcome_of(error).effect is not Effect.NONE
+        if _is_in_doubt(error):
+            self.in_doubt = error
+        if self.in_doubt is not None and self.is_closed():
+            return False
         wait = decide(
             error,
             attempt=state.attempt_number,

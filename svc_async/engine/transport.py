@@ -44,6 +44,7 @@ MAX_ANSWER_BYTES: Final = 2**26
 _MAX_REFUSAL_BYTES: Final = 2**20
 _READ_BUFFER: Final = 2**18
 _CLOSED: Final = "the session was closed"
+_CONNECTOR_CLOSED: Final = "the connector that the session was given was closed; close it after the session"
 _LOOP_BUFFER: Final = 2**18
 """What asyncio allocates for each read of a socket."""
 
@@ -269,16 +270,19 @@ class Transport:
         """Check that requests can be sent, before one waits for its turn.
 
         Raises:
-            WrongState: the transport was closed, or opened in another event loop.
+            WrongState: the transport or the connector of the caller was closed, or it was opened in another event loop.
         """
-        if self._was_closed:
-            raise WrongState(_CLOSED)
+        self._check_not_closed()
         if asyncio.get_running_loop() is not self._loop:
             raise WrongState("the session was opened in another event loop; open one session in each")
 
+    def is_closed(self) -> bool:
+        """Return whether the transport was closed, or the connector of the caller, so that nothing can be sent."""
+        return self._was_closed or self._client.closed
+
     def _check_not_closed(self) -> None:
-        if self._client.closed:  # meanwhile, or its connector was
-            raise WrongState(_CLOSED)
+        if self.is_closed():  # meanwhile
+            raise WrongState(_CLOSED if self._was_closed else _CONNECTOR_CLOSED)
 
 
 def _raise_map_threshold() -> None:

@@ -51,7 +51,11 @@ class SlotOwner(Protocol):
 
 @attrs.define(eq=False)
 class Slot:
-    """Permission to send one request; an async context manager, to be used once."""
+    """Permission to send one request; an async context manager, to be used once.
+
+    Attributes:
+        was_sent: whether the request was about to be written.
+    """
 
     _owner: SlotOwner
     kind: "RequestKind[Slot]"
@@ -61,6 +65,7 @@ class Slot:
     queued_at: int = attrs.field(default=0, init=False)
     granted_at: int = attrs.field(default=0, init=False)
     turn: "asyncio.Future[None] | None" = attrs.field(default=None, init=False)
+    was_sent: bool = attrs.field(default=False, init=False)
 
     @property
     def waited(self) -> float:
@@ -101,6 +106,7 @@ class Slot:
         """Note that the request is about to be written; until then, leaving refunds the grant."""
         if self.stage is Stage.GRANTED:
             self.stage = Stage.SENT
+            self.was_sent = True
 
     def learn(self, status: int, headers: Mapping[str, str]) -> None:
         """Report the answer, whatever its status.

@@ -47,9 +47,9 @@ class CallEvent:
         started: when the attempt began, before its wait at the governor.
         monotonic: the same by the monotonic clock, in seconds.
         seconds: how long the attempt took, the wait at the governor included.
-        waited: how many of these seconds it waited at the governor.
+        waited: how many of these seconds it waited at the governor; never more than `seconds`.
         backoff: the seconds between the failure of the attempt before and this one; 0 for the first.
-        bytes_sent: the size of the body of the request.
+        bytes_sent: the size of the body of the request; 0 if nothing was sent.
         bytes_received: the size of the body of the answer, decompressed.
         status: the status of the answer; None without an answer.
         request_id: the server-assigned request id, if any.

@@ -172,6 +172,21 @@ async def test_a_call_that_is_cancelled_is_an_event(sandbox: Sandbox) -> None:
     assert (event.status, event.error, event.bytes_sent) == (None, None, len('{"n":1}'))
 
 
+async def test_a_call_that_was_not_sent_has_no_bytes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", logger="svc_async.http")
+    events: list[CallEvent] = []
+    credentials = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
+    nobody = "http://127.0.0.1:1"
+    endpoints = Endpoints(base_url=nobody, ads_url=nobody)
+    async with Session(credentials, endpoints=endpoints, retries=Retries.none(), on_event=events.append) as session:
+        with pytest.raises(TransportError) as caught:
+            await session.request("POST", "/12/accounts", json={"n": 1}, surface="ads")
+
+    assert caught.value.sent is Sent.NO
+    assert [event.bytes_sent for event in events] == [0]
+    assert ", 0 bytes sent, " in caplog.text
+
+
 async def test_an_event_of_any_call_names_no_person(session: Session, sandbox: Sandbox) -> None:
     events: list[object] = []
     session.subscribe(events.append)

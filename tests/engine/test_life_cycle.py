@@ -5,6 +5,7 @@ import gc
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 
+import aiohttp
 import pytest
 
 from svc_async import (
@@ -120,29 +121,60 @@ def test_nothing_can_be_opened_without_an_event_loop_of_asyncio(what: str) -> No
         OPENED[what]().send(None)
 
 
-async def test_closing_ends_calls_that_are_being_sent_and_says_that_they_may_have_an_effect(sandbox: Sandbox) -> None:
+@pytest.mark.parametrize("method", ["GET", "PUT", "POST"])
+async def test_closing_ends_calls_that_are_being_sent_and_says_that_they_may_have_an_effect(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
     session = await Session.sandbox(sandbox).open()
-    sandbox.faults.on("POST", "*").do(Fault.hang())
-    call = asyncio.ensure_future(session.accounts.create())
+    sandbox.faults.on("*").do(Fault.hang())
+    call = asyncio.ensure_future(session.request(method, f"/12/accounts/{sandbox.account_id}", surface="ads"))
     await sandbox.requests.wait(count=1)
     await session.close()
     with pytest.raises(TransportError) as caught:
         await call
     assert caught.value.sent is Sent.MAYBE
+    assert "repeated" not in caplog.text
+    assert sandbox.requests.count("*") == 1
+
+
+async def test_a_call_in_doubt_whose_session_is_closed_before_the_repeat_ends_with_its_failure() -> None:
+    clock = VirtualClock()
+    async with Sandbox(clock=clock) as sandbox:
+        session = await Session.sandbox(sandbox).open()
+        sandbox.faults.on("*").once().do(Fault.drop_connection())
+        call = asyncio.ensure_future(session.accounts.get(sandbox.account_id))
+        await sandbox.requests.wait(count=1)
+        await run_ready_tasks()
+        await session.close()
+        await clock.advance(seconds=60)
+        with pytest.raises(TransportError, match="^the connection was closed before an answer") as caught:
+            await call
+        assert caught.value.sent is Sent.MAYBE
+        assert sandbox.requests.count("*") == 1
+
+
+async def test_a_closed_connector_of_the_caller_is_named(sandbox: Sandbox) -> None:
+    connector = aiohttp.TCPConnector()
+    async with Session.sandbox(sandbox, connector=connector) as session:
+        await session.accounts.get(sandbox.account_id)
+        await connector.close()
+        with pytest.raises(WrongState, match="^the connector that the session was given was closed; close it after"):
+            await session.accounts.get(sandbox.account_id)
 
 
 async def test_closing_ends_calls_that_wait_for_their_turn_or_for_a_repeat() -> None:
     clock = VirtualClock()
     async with Sandbox(clock=clock) as sandbox:
         session = await Session.sandbox(sandbox).open()
-        sandbox.faults.on(*READ).do(Fault.http(503))
+        sandbox.faults.on(*READ).do(Fault.http(503, retry_after=1))  # turned away
         repeated = asyncio.ensure_future(session.accounts.get(sandbox.account_id))
         await sandbox.requests.wait(count=1)
         waiting = [asyncio.ensure_future(session.account("a").cards.list().first()) for _ in range(3)]
         await session.close()
         await clock.advance(seconds=60)
-        with pytest.raises(WrongState, match="^the session was closed"):
+        with pytest.raises(WrongState, match="^the session was closed") as caught:
             await repeated
+        assert caught.value.sent is Sent.NO
         for call in waiting:
             with pytest.raises(WrongState, match="^the session was closed"):
                 await call

@@ -102,6 +102,21 @@ async def test_a_span_begins_after_the_wait_at_the_governor(
     assert sorted(int(str(attributes["http.response.status_code"])) for attributes, _ in durations) == [200, 429]
 
 
+async def test_no_attempt_waits_longer_than_it_takes_so_that_each_is_counted(
+    session: Session, sandbox: Sandbox, telemetry: Telemetry, caplog: pytest.LogCaptureFixture
+) -> None:
+    events: list[CallEvent] = []
+    session.subscribe(lambda event: events.append(event) if isinstance(event, CallEvent) else None)
+    telemetry.instrument(session)
+    for _ in range(10):
+        sandbox.faults.on(*READ).once().do(Fault.rate_limited(10))
+        await session.accounts.get(sandbox.account_id)
+
+    assert len(events) == 20
+    assert [event for event in events if event.waited > event.seconds] == []
+    assert caplog.text.count("non-negative") == 0  # OpenTelemetry leaves such a measurement out
+
+
 @pytest.mark.parametrize(
     ("fault", "error_type"),
     [(Fault.drop_connection(), "TransportError"), (Fault.empty(), "UnexpectedAnswer"), (Fault.http(404), "404")],
