@@ -74,6 +74,7 @@ def _find_unused_faults(sandbox: Sandbox) -> Iterator[str]:
         plan = injection.plan
         struck = f"struck {injection.struck} of {plan.expected} times" if injection.struck else "did not strike"
         matched = f"{_count(injection.seen)} matched"
+        matched += ", but a fault that was armed before struck in its place" if injection.preempted else ""
         yield _cut(f"a fault {struck}: {injection.fault.name} on {plan.method} {plan.path}, {plan.when}; {matched}")
     waiting = len(sandbox.deliveries.faults.armed)
     if waiting:

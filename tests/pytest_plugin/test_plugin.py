@@ -52,12 +52,17 @@ async def account(svc_session, svc_sandbox):
     return await svc_session.accounts.get(svc_sandbox.account_id)
 
 
-@pytest.mark.svc(faults=[FAULT, {"kind": "latency", "seconds": 5, "path": "*/accounts/*", "nth": 1}])
+@pytest.mark.svc(faults=[FAULT, {"kind": "latency", "seconds": 5, "path": "*/accounts/*", "nth": 3}])
 async def test_faults_do_not_strike_what_fixtures_send(account, svc_session, svc_clock):
     assert svc_clock.monotonic() == 0
     with pytest.raises(ExceptionGroup):
         raise ExceptionGroup("", [ValueError()])
     await svc_session.accounts.get(account.id)
+
+
+@pytest.mark.svc(faults=[FAULT, {"kind": "http", "status": 500, "nth": 1}])
+async def test_with_two_faults_for_one_request(svc_session, svc_sandbox):
+    await svc_session.accounts.get(svc_sandbox.account_id)
 
 
 @pytest.mark.svc(faults=[{"kind": "hang", "path": "*/post", "times": 1}])
@@ -194,7 +199,7 @@ def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(p
         test_2=anyio.header + COMMON.replace(CHECK, ""),
         test_3=SETTINGS,
     )
-    result.assert_outcomes(passed=6 + 2 + 2, failed=5 + 1 + 2, errors=6 + 1)
+    result.assert_outcomes(passed=6 + 2 + 2, failed=6 + 1 + 2, errors=6 + 1)
     result.stdout.fnmatch_lines(list(ERRORS))
     result.stdout.fnmatch_lines(list(FAILURES))
 
@@ -213,6 +218,7 @@ FAILURES = (
     "a fault did not strike: http(503) on [*] [*]/acount/[*], the first 2 requests; 0 requests matched",
     "the sandbox received 1 request in this test:",
     "* GET * /ads/12/accounts/18ce54d4x5t -> 200",
+    "a fault did not strike: *; 3 requests matched, but a fault that was armed before struck in its place",
     "the sandbox answered with a server error that no fault caused; *: * GET */features -> 500*",
     "1 of the faults of deliveries did not strike: there were too few deliveries",
     "the sandbox received 0 requests in this test:",

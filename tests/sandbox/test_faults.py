@@ -44,6 +44,23 @@ async def test_a_plan_strikes_once_or_n_times_or_always(raw: RawClient, path: st
     assert await get_statuses(raw, path, 3) == [500, 500, 500]
 
 
+async def test_every_fault_counts_every_matching_request_whichever_strikes(raw: RawClient, path: str) -> None:
+    faults = raw.sandbox.faults
+    faults.on("GET").once().do(Fault.http(400))
+    faults.on("GET").nth(2).do(Fault.http(409))
+    assert await get_statuses(raw, path, 4) == [400, 409, 200, 200]
+
+
+async def test_of_several_faults_the_first_that_was_armed_strikes(raw: RawClient, path: str) -> None:
+    faults = raw.sandbox.faults
+    for status in (400, 403, 409):
+        faults.on("GET").once().do(Fault.http(status))
+    late = faults.on("GET").nth(2).do(Fault.http(500))
+    assert await get_statuses(raw, path, 4) == [400, 403, 409, 200]
+    assert (late.seen, late.struck, late.preempted) == (4, 0, 1)
+    assert faults.unused() == [late]
+
+
 async def test_chance_comes_from_a_seed(raw: RawClient, path: str) -> None:
     runs = []
     for seed in (1, 1, 2):
@@ -65,7 +82,7 @@ async def test_unused_faults_are_known(raw: RawClient, path: str) -> None:
         "drop_connection on PUT *, after: struck 0 times",
         "latency(0) on GET *, before: struck 1 times",
     ]
-    assert (twice.seen, twice.struck) == (1, 1)
+    assert (twice.seen, twice.struck) == (2, 1)
 
 
 async def test_an_injected_error_has_the_configured_code_headers_and_body(raw: RawClient, path: str) -> None:

@@ -3,7 +3,9 @@
     sandbox.faults.on("POST", "*/custom_audiences/*/users").nth(2).do(Fault.http(503))
     sandbox.faults.on("PUT").once().do(Fault.drop_connection(), stage="after")
 
-A fault strikes `before` the request is processed, instead of its `effect`, or `after` it took effect.
+A fault strikes `before` the request is processed, instead of its `effect`, or `after` it took effect. Every armed fault
+counts every request that matches it. Of several that would strike a request at the same stage, the one that was armed
+first does.
 """
 
 import itertools
@@ -247,8 +249,9 @@ class Injection:
 
     Attributes:
         number: tells it from the others, counted from 1.
-        seen: matching requests so far.
+        seen: matching requests so far, whichever fault struck them.
         struck: how often it struck.
+        preempted: how often another, armed before, struck in its place.
     """
 
     plan: "Plan"
@@ -257,16 +260,18 @@ class Injection:
     number: int
     seen: int = 0
     struck: int = 0
+    preempted: int = 0
 
-    def applies_to(self, method: str, path: str) -> bool:
-        """Count a request and return whether the fault strikes it."""
+    def applies_to(self, method: str, path: str, *, is_taken: bool) -> bool:
+        """Count a request and return whether the fault strikes it; not if another `is_taken` for its stage."""
         if not self.plan.matches(method, path):
             return False
         self.seen += 1
-        if not self.plan.selects(self.seen):
+        if not self.plan.selects(self.seen, self.struck):
             return False
-        self.struck += 1
-        return True
+        self.preempted += is_taken
+        self.struck += not is_taken
+        return not is_taken
 
     @property
     def unused(self) -> bool:
@@ -291,26 +296,29 @@ class Plan:
     path: str
     expected: int = 1
     when: str = "every request"
-    _chooser: Callable[[int], bool] = attrs.field(default=lambda _: True, repr=False)
+    _chooser: Callable[[int, int], bool] = attrs.field(default=lambda _, __: True, repr=False)
 
     def nth(self, number: int) -> "Plan":
-        """Strike only the nth of the matching requests, counted from 1."""
-        return attrs.evolve(self, when=f"only request {number}", chooser=lambda seen: seen == number)
+        """Strike only the nth of the matching requests, counted from 1, whichever faults struck those before it.
+
+        It does not strike at all if a fault that was armed before strikes this request at the same stage.
+        """
+        return attrs.evolve(self, when=f"only request {number}", chooser=lambda seen, _: seen == number)
 
     def once(self) -> "Plan":
-        """Strike only the first."""
-        return self.nth(1)
+        """Strike once: the first of the matching requests that no fault armed before strikes at the same stage."""
+        return self.times(1)
 
     def times(self, number: int) -> "Plan":
-        """Strike only the first `number`."""
+        """Strike the first `number` of the matching requests that no fault armed before strikes at the same stage."""
         when = "the first request" if number == 1 else f"the first {number} requests"
-        return attrs.evolve(self, expected=number, when=when, chooser=lambda seen: seen <= number)
+        return attrs.evolve(self, expected=number, when=when, chooser=lambda _, struck: struck < number)
 
     def probability(self, share: float, *, seed: int) -> "Plan":
         """Strike a random share of them, drawn from a seed."""
         draw = random.Random(seed)  # noqa: S311 seeded, for tests
         return attrs.evolve(
-            self, expected=0, when=f"{share:.0%} of the requests", chooser=lambda _: draw.random() < share
+            self, expected=0, when=f"{share:.0%} of the requests", chooser=lambda _, __: draw.random() < share
         )
 
     def do(self, fault: Fault, *, stage: Stage | None = None) -> Injection:
@@ -323,9 +331,9 @@ class Plan:
         """Return whether the method and the path match."""
         return self.method in ("*", method) and fnmatchcase(path, self.path)
 
-    def selects(self, seen: int) -> bool:
-        """Return whether the fault strikes the matching request with this number."""
-        return self._chooser(seen)
+    def selects(self, seen: int, struck: int) -> bool:
+        """Return whether a fault that has struck so often would strike the matching request with this number."""
+        return self._chooser(seen, struck)
 
 
 @attrs.define
@@ -343,7 +351,7 @@ class Faults:
         """Return the faults that strike a request, at most one a stage: the first that was armed."""
         struck: dict[Stage, Fault] = {}
         for injection in self.armed:
-            if injection.stage not in struck and injection.applies_to(method, path):
+            if injection.applies_to(method, path, is_taken=injection.stage in struck):
                 struck[injection.stage] = injection.fault
         return struck
 
