@@ -212,7 +212,7 @@ async def test_a_malformed_operation_ends_the_reading(audience: CustomAudienceHa
         (Fault.rate_limited(headers=False), "before", 2),
         (Fault.drop_connection(), "before", 2),
         (Fault.drop_connection(), "after", 2),
-        (Fault.drop_connection(reset=True), "after", 2),
+        (Fault.reset_connection(), "after", 2),
         (Fault.truncate(10), "after", 2),
         (Fault.malformed_json(), "after", 2),
         (Fault.empty(), "after", 2),

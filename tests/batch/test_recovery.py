@@ -92,7 +92,7 @@ async def test_transient_failures_are_repeated_with_the_same_bytes(
     [
         (Fault.http(503, retry_after=1), "yes", 0),
         (Fault.http(502), "maybe", 900),
-        (Fault.late(delay=10), "maybe", 900),
+        (Fault.late(seconds=10), "maybe", 900),
     ],
 )
 async def test_an_outage_fails_no_row_and_the_job_can_be_resumed(

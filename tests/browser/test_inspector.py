@@ -82,6 +82,23 @@ async def test_a_fault_that_makes_no_sense_is_explained(wide_page: InspectorPage
     page.problems = [text for text in page.problems if "400 (Bad Request)" not in text]  # Chromium's own line
 
 
+async def test_a_fault_takes_texts_and_objects(wide_page: InspectorPage, raw: RawClient) -> None:
+    page = wide_page
+    await page.page.get_by_role("button", name="Arm a fault").first.click()
+    await page.dialog.get_by_label("What happens").select_option("operation_errors")
+    messages = page.dialog.get_by_label("Messages by position")
+    await expect(messages).to_have_value('{"0":"injected"}')
+    await messages.fill("no")
+    await page.dialog.get_by_role("button", name="Arm").click()
+    await expect(page.dialog.get_by_role("alert")).to_have_text("messages is not JSON")
+    await messages.fill('{"0": "no such person"}')
+    await page.dialog.get_by_label("Code").fill("ODD")
+    await page.dialog.get_by_role("button", name="Arm").click()
+    await expect(page.dialog).to_have_count(0)
+    (errors,) = (await raw.send_users(USERS)).json["operation_errors"]
+    assert [(error["code"], error["message"]) for error in errors] == [("ODD", "no such person")]
+
+
 async def test_an_event_that_is_triggered_by_a_click_is_delivered(
     page: InspectorPage, v2: V2Client, hook: RecordingReceiver
 ) -> None:

@@ -433,7 +433,7 @@ READ = ("GET", "*/accounts/*")
         (Fault.html(502), ServerError),
         (Fault.http(500), ServerError),
         (Fault.drop_connection(), TransportError),
-        (Fault.drop_connection(reset=True), TransportError),
+        (Fault.reset_connection(), TransportError),
         (Fault.rate_limited(), RateLimited),
     ],
 )
@@ -458,7 +458,7 @@ async def test_every_fault_is_one_typed_error(
         Fault.http(503),
         Fault.http(503, retry_after=30),
         Fault.drop_connection(),
-        Fault.drop_connection(reset=True),
+        Fault.reset_connection(),
         Fault.rate_limited(),
         Fault.rate_limited(headers=False),
         Fault.rate_limited(reset=30),

@@ -1,8 +1,12 @@
 """The control API."""
 
+import inspect
 import json
+import re
 import socket
 from collections.abc import Awaitable, Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -11,7 +15,7 @@ import pytest
 from svc_async.sandbox import Fault, Sandbox, SystemClock
 from svc_async.sandbox.api import control_faults
 from svc_async.sandbox.api.control_faults import FaultKind
-from tests.support.raw_client import RawClient, open_raw_client
+from tests.support.raw_client import RawAnswer, RawClient, open_raw_client
 from tests.support.v2_client import RecordingReceiver, V2Client
 
 Ask = Callable[..., Awaitable[Any]]
@@ -177,11 +181,78 @@ async def test_a_fault_is_armed_and_strikes(raw: RawClient, ask: Ask) -> None:
     assert [(each["seen"], each["struck"]) for each in (await ask("GET", "faults")).json["faults"]] == [(3, 2)]
 
 
-@pytest.mark.parametrize("kind", control_faults.KINDS, ids=lambda kind: kind.name)
+KINDS = pytest.mark.parametrize("kind", control_faults.KINDS, ids=lambda kind: kind.name)
+ONLY_IN_PYTHON = {"http": {"headers", "body"}, "rate_limited": {"headers"}}
+
+
+@KINDS
+def test_each_kind_of_fault_has_the_fields_of_the_python_api(kind: FaultKind) -> None:
+    parameters = inspect.signature(getattr(Fault, kind.name)).parameters
+    assert parameters.keys() - ONLY_IN_PYTHON.get(kind.name, set()) == {field.name for field in kind.fields}
+
+
+def test_each_fault_of_the_python_api_is_a_kind() -> None:
+    made = {name for name, each in vars(Fault).items() if isinstance(each, classmethod)}
+    assert made == {kind.name for kind in control_faults.KINDS}
+
+
+@KINDS
+def test_each_kind_of_fault_is_documented_with_its_fields(kind: FaultKind) -> None:
+    page = (Path(__file__).parents[2] / "docs/sandbox.md").read_text(encoding="utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{kind.name}` |")]
+    assert set(re.findall("`([a-z_]+)`", row.split("|")[2])) == {field.name for field in kind.fields}
+
+
+async def test_fields_of_faults_do_what_the_arguments_do(raw: RawClient, ask: Ask) -> None:
+    async def strike(**fault: object) -> RawAnswer:
+        assert (await ask("POST", "faults", {"times": 1, **fault})).status == 200
+        return await raw.send_users(USER * 3)
+
+    assert (await strike(kind="http", status=400, code="TOO_MANY_JOBS", message="later")).json["errors"] == [
+        {"code": "TOO_MANY_JOBS", "message": "later"}
+    ]
+    assert (await strike(kind="rate_limited", limit=7)).headers["x-rate-limit-limit"] == "7"
+    assert (await strike(kind="partial_counts", success=1, total=9)).data == {"success_count": 1, "total_count": 9}
+    got = await strike(kind="operation_errors", messages={"2": "no", "0": "nor this"}, code="ODD")
+    assert [[(error["code"], error["message"]) for error in each] for each in got.json["operation_errors"]] == [
+        [("ODD", "nor this")],
+        [],
+        [("ODD", "no")],
+    ]
+    assert (await strike(kind="late", seconds=5, then={"kind": "http", "status": 504})).status == 504
+    assert (await strike(kind="empty", status=202)).status == 202
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            {"kind": "late", "delay": 5},
+            "delay is unknown here; late takes seconds, then, and each fault method, path, stage, times, nth, *, seed",
+        ),
+        ({"kind": "hang", "seconds": 5}, "seconds is unknown here; hang takes no fields of its own, and each fault *"),
+        ({"kind": "late", "then": "hang"}, 'then must be a fault, such as {"kind": "hang"}'),
+        ({"kind": "late", "then": {"kind": "hang", "seconds": 1}}, "seconds is unknown here; hang takes no *"),
+        ({"kind": "late", "then": {"kind": "hang", "times": 1}}, "times is unknown here; hang takes no *"),
+        ({"kind": "operation_errors", "messages": []}, 'messages must be an object such as {"0": "a message"}'),
+        ({"kind": "operation_errors", "messages": {"x": "no"}}, "messages must be an object such as *"),
+        ({"kind": "operation_errors", "messages": {"0": 1}}, "messages must be an object such as *"),
+        ({"kind": "operation_errors", "messages": {}}, "messages must be an object such as *"),
+        ({"kind": "http", "code": 5}, "code must be a text of 1 to 500 characters"),
+        ({"kind": "html", "status": 599}, "status is no status that HTTP knows"),
+    ],
+)
+async def test_a_wrong_field_of_a_fault_is_refused_with_what_is_known(ask: Ask, body: Any, message: str) -> None:
+    got = await ask("POST", "faults", body)
+    assert got.status == 400
+    assert fnmatchcase(got.json["detail"], f"INVALID_PARAMETER: {message}")
+
+
+@KINDS
 async def test_each_kind_of_fault_is_armed_with_its_defaults(ask: Ask, sandbox: Sandbox, kind: FaultKind) -> None:
     assert (await ask("POST", "faults", {"kind": kind.name})).status == 200
     (armed,) = sandbox.faults.armed
-    assert armed.fault.name.partition("(")[0] in (kind.name, "drop_connection")
+    assert armed.fault.name.partition("(")[0] == kind.name
     assert armed.stage == armed.fault.stage
 
 

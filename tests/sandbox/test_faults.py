@@ -103,12 +103,12 @@ async def test_an_error_before_spares_the_effect_and_one_after_does_not(raw: Raw
     assert ((await raw.send_users(USER)).status, count_users(raw)) == (503, 1)
 
 
-@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("fault", [Fault.drop_connection(), Fault.reset_connection()], ids=lambda fault: fault.name)
 @pytest.mark.parametrize(("stage", "users"), [("before", 0), ("after", 1)])
 async def test_a_connection_is_dropped_before_or_after_the_effect(
-    raw: RawClient, stage: Any, users: int, *, reset: bool
+    raw: RawClient, stage: Any, users: int, fault: Fault
 ) -> None:
-    raw.sandbox.faults.on("POST", USERS).once().do(Fault.drop_connection(reset=reset), stage=stage)
+    raw.sandbox.faults.on("POST", USERS).once().do(fault, stage=stage)
     with pytest.raises((aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)):
         await raw.send_users(USER)
     assert count_users(raw) == users

@@ -1,8 +1,12 @@
-"""The faults that the control API can arm: their kinds and fields as values, and how they are read from JSON."""
+"""The faults that the control API can arm: their kinds and fields as values, and how they are read from JSON.
 
-from collections.abc import Callable, Mapping
+Kinds and fields have the names of the methods of `Fault` and of their arguments.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import attrs
 
@@ -13,11 +17,33 @@ __all__ = ["KINDS", "FaultField", "FaultKind", "arm", "describe", "describe_kind
 
 _METHODS = ("*", "GET", "POST", "PUT", "DELETE")
 _LONGEST_PATTERN = 500
+_LONGEST_TEXT = 500
 _MOST_ARMED = 100
 
 
+class FaultField(Protocol):
+    """A field of a fault; it has the name of the argument of `Fault`."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    def read(self, fields: Mapping[str, Any]) -> Any:
+        """Return the value in a JSON object, or the default; None leaves it out.
+
+        Raises:
+            Refusal: it is no such value.
+        """
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a form needs to know of it."""
+        ...
+
+
 @attrs.frozen
-class FaultField:
+class NumberField:
     """A number that a fault takes.
 
     Attributes:
@@ -48,83 +74,163 @@ class FaultField:
             raise _refuse(self.name, f"must be {what} from {self.minimum:g} to {self.maximum:g}")
         return value
 
+    def describe(self) -> dict[str, Any]:
+        """Return what a form needs to know of it."""
+        return {"type": "number", **attrs.asdict(self)}
+
 
 @attrs.frozen
-class FaultKind:
-    """A kind of fault.
+class TextField:
+    """A text that a fault takes; it may be left out.
 
     Attributes:
-        label: what happens, for a form.
-        make: takes the fields as keywords; those that are left out are missing.
+        label: what a form calls it.
     """
 
     name: str
     label: str
-    make: Callable[..., Fault] = attrs.field(repr=False)
+
+    def read(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the value in a JSON object, or None.
+
+        Raises:
+            Refusal: it is no text, or too long.
+        """
+        value = fields.get(self.name)
+        if value is not None and not (isinstance(value, str) and 0 < len(value) <= _LONGEST_TEXT):
+            raise _refuse(self.name, f"must be a text of 1 to {_LONGEST_TEXT} characters")
+        return value
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a form needs to know of it."""
+        return {"type": "text", "default": None, **attrs.asdict(self)}
+
+
+@attrs.frozen
+class MessagesField:
+    """Messages by the position of an operation."""
+
+    name: str
+    label: str
+    default: Mapping[str, str]
+
+    def read(self, fields: Mapping[str, Any]) -> Mapping[int, str]:
+        """Return the value in a JSON object, or the default; in Python, positions may be numbers.
+
+        Raises:
+            Refusal: it is no such object.
+        """
+        value = fields.get(self.name, self.default)
+        if isinstance(value, Mapping) and value and all(map(_is_message, value.items())):
+            return {int(position): message for position, message in value.items()}
+        raise _refuse(self.name, 'must be an object such as {"0": "a message"}')
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a form needs to know of it."""
+        return {"type": "json", **attrs.asdict(self)}
+
+
+def _is_message(item: tuple[object, object]) -> bool:
+    position, message = item
+    return re.fullmatch("[0-9]{1,6}", str(position)) is not None and isinstance(message, str)
+
+
+@attrs.frozen
+class NestedField:
+    """Another fault; it may be left out."""
+
+    name: str
+    label: str
+
+    def read(self, fields: Mapping[str, Any]) -> Fault | None:
+        """Return the fault that a JSON object describes, or None.
+
+        Raises:
+            Refusal: it describes none.
+        """
+        value = fields.get(self.name)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise _refuse(self.name, 'must be a fault, such as {"kind": "hang"}')
+        return _make_fault(value)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a form needs to know of it."""
+        return {"type": "json", "default": None, **attrs.asdict(self)}
+
+
+@attrs.frozen
+class FaultKind:
+    """A kind of fault, with the name of the method of `Fault` that makes it.
+
+    Attributes:
+        label: what happens, for a form.
+        fields: what it takes; those that are left out have the default of the method.
+    """
+
+    name: str
+    label: str
     fields: tuple[FaultField, ...] = ()
 
 
-_SECONDS = FaultField("seconds", "Seconds", 5.0, 0, 86_400)
-_STATUS = FaultField("status", "Status", 503, 400, 599, whole=True)
-
-
-def _make_http(*, status: int, retry_after: float | None = None) -> Fault:
-    if status not in {known.value for known in HTTPStatus}:
-        raise _refuse("status", "is no status that HTTP knows")
-    return Fault.http(status, retry_after=retry_after)
-
-
-def _make_operation_error(*, index: int) -> Fault:
-    return Fault.operation_errors({index: "injected"})
-
+_SECONDS = NumberField("seconds", "Seconds", 5.0, 0, 86_400)
+_STATUS = NumberField("status", "Status", 503, 400, 599, whole=True)
+_CODE = TextField("code", "Code (optional)")
 
 KINDS: tuple[FaultKind, ...] = (
     FaultKind(
         "http",
         "Answer with an error",
-        _make_http,
-        (_STATUS, FaultField("retry_after", "Retry-After, seconds (optional)", None, 0, 86_400)),
+        (
+            _STATUS,
+            NumberField("retry_after", "Retry-After, seconds (optional)", None, 0, 86_400),
+            _CODE,
+            TextField("message", "Message (optional)"),
+        ),
     ),
     FaultKind(
         "rate_limited",
         "Answer 429, rate limited",
-        Fault.rate_limited,
-        (FaultField("reset", "Reset in seconds", 30.0, -3600, 86_400),),
+        (
+            NumberField("reset", "Reset in seconds", 30.0, -3600, 86_400),
+            NumberField("limit", "Limit", 1500, 0, 1_000_000, whole=True),
+        ),
     ),
-    FaultKind("latency", "Wait, then answer", Fault.latency, (_SECONDS,)),
-    FaultKind("hang", "Never answer", Fault.hang),
-    FaultKind("drop_connection", "Close the connection", Fault.drop_connection),
-    FaultKind("reset_connection", "Reset the connection (RST)", lambda: Fault.drop_connection(reset=True)),
+    FaultKind("latency", "Wait, then answer", (_SECONDS,)),
+    FaultKind("hang", "Never answer"),
+    FaultKind("drop_connection", "Close the connection"),
+    FaultKind("reset_connection", "Reset the connection (RST)"),
     FaultKind(
-        "truncate",
-        "Cut the answer short",
-        Fault.truncate,
-        (FaultField("size", "Bytes that are sent", 20, 0, 1_000_000, whole=True),),
+        "truncate", "Cut the answer short", (NumberField("size", "Bytes that are sent", 20, 0, 1_000_000, whole=True),)
     ),
-    FaultKind("slow_body", "Answer in four slow pieces", Fault.slow_body, (_SECONDS,)),
-    FaultKind("malformed_json", "Answer with broken JSON", Fault.malformed_json),
-    FaultKind("empty", "Answer 200 without a body", Fault.empty),
-    FaultKind("html", "Answer with an HTML page", Fault.html, (attrs.evolve(_STATUS, default=502),)),
+    FaultKind("slow_body", "Answer in four slow pieces", (_SECONDS,)),
+    FaultKind("malformed_json", "Answer with broken JSON"),
+    FaultKind("empty", "Answer without a body", (attrs.evolve(_STATUS, default=200, minimum=200),)),
+    FaultKind("html", "Answer with an HTML page", (attrs.evolve(_STATUS, default=502),)),
     FaultKind(
         "partial_counts",
         "Batch: answer with other counts",
-        Fault.partial_counts,
-        (FaultField("success", "Users that succeeded", 0, 0, 1_000_000, whole=True),),
+        (
+            NumberField("success", "Users that succeeded", 0, 0, 1_000_000, whole=True),
+            NumberField("total", "Users in all (optional)", None, 0, 1_000_000, whole=True),
+        ),
     ),
     FaultKind(
         "operation_errors",
-        "Batch: refuse one operation",
-        _make_operation_error,
-        (FaultField("index", "Its position, from 0", 0, 0, 1_000_000, whole=True),),
+        "Batch: refuse operations",
+        (MessagesField("messages", "Messages by position, from 0", {"0": "injected"}), _CODE),
     ),
     FaultKind(
         "late",
         "Close the connection, take effect later",
-        Fault.late,
-        (FaultField("delay", "Seconds until then", 60.0, 0, 86_400),),
+        (
+            NumberField("seconds", "Seconds until then", 60.0, 0, 86_400),
+            NestedField("then", "Another fault meanwhile (optional)"),
+        ),
     ),
 )
-_KNOWN = ("method", "path", "kind", "stage", "times", "nth", "probability", "seed")
+_COMMON = ("method", "path", "stage", "times", "nth", "probability", "seed")
 
 
 def arm(faults: Faults, body: Mapping[str, Any]) -> Injection:
@@ -133,15 +239,27 @@ def arm(faults: Faults, body: Mapping[str, Any]) -> Injection:
     Raises:
         Refusal: a field is unknown, missing or wrong, or too many faults are armed.
     """
+    fault = _make_fault(body, _COMMON)
+    if len(faults.armed) >= _MOST_ARMED:
+        raise Refusal(409, Problem("TOO_MANY_FAULTS", f"{_MOST_ARMED} faults are armed; clear them first"))
+    return _narrow(_select(faults, body), body).do(fault, stage=_read_stage(body))
+
+
+def _make_fault(body: Mapping[str, Any], common: Sequence[str] = ()) -> Fault:
+    """Return the fault that a JSON object describes, beside fields that all faults have in common."""
     kind = next((kind for kind in KINDS if kind.name == body.get("kind")), None)
     if kind is None:
         raise _refuse("kind", f"must be one of {', '.join(kind.name for kind in KINDS)}")
-    for name in body.keys() - {*_KNOWN, *(field.name for field in kind.fields)}:
-        raise _refuse(name, "is unknown here")
-    if len(faults.armed) >= _MOST_ARMED:
-        raise Refusal(409, Problem("TOO_MANY_FAULTS", f"{_MOST_ARMED} faults are armed; clear them first"))
+    own = [field.name for field in kind.fields]
+    for name in body.keys() - {"kind", *own, *common}:
+        takes = ", ".join(own) or "no fields of its own"
+        others = f", and each fault {', '.join(common)}" if common else ""
+        raise _refuse(str(name), f"is unknown here; {kind.name} takes {takes}{others}")
     values = {field.name: value for field in kind.fields if (value := field.read(body)) is not None}
-    return _narrow(_select(faults, body), body).do(kind.make(**values), stage=_read_stage(body))
+    if "status" in values and values["status"] not in {known.value for known in HTTPStatus}:
+        raise _refuse("status", "is no status that HTTP knows")
+    make: Callable[..., Fault] = getattr(Fault, kind.name)
+    return make(**values)
 
 
 def _select(faults: Faults, body: Mapping[str, Any]) -> Plan:
@@ -153,10 +271,10 @@ def _select(faults: Faults, body: Mapping[str, Any]) -> Plan:
     return faults.on(method, path)
 
 
-_TIMES = FaultField("times", "Times", None, 1, 1_000_000, whole=True)
+_TIMES = NumberField("times", "Times", None, 1, 1_000_000, whole=True)
 _NTH = attrs.evolve(_TIMES, name="nth")
-_PROBABILITY = FaultField("probability", "Probability", None, 0, 1)
-_SEED = FaultField("seed", "Seed", 0, 0, 2**31, whole=True)
+_PROBABILITY = NumberField("probability", "Probability", None, 0, 1)
+_SEED = NumberField("seed", "Seed", 0, 0, 2**31, whole=True)
 
 
 def _narrow(plan: Plan, body: Mapping[str, Any]) -> Plan:
@@ -195,8 +313,7 @@ def describe(injection: Injection) -> dict[str, Any]:
 
 def describe_kind(kind: FaultKind) -> dict[str, Any]:
     """Return a kind of fault as a form needs it."""
-    fields = [attrs.asdict(field) for field in kind.fields]
-    return {"name": kind.name, "label": kind.label, "fields": fields}
+    return {"name": kind.name, "label": kind.label, "fields": [field.describe() for field in kind.fields]}
 
 
 def _refuse(name: str, rule: str) -> Refusal:

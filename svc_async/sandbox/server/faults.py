@@ -139,14 +139,14 @@ class Fault:
         return cls("hang", act)
 
     @classmethod
-    def drop_connection(cls, *, reset: bool = False) -> "Fault":
-        """Close the connection without an answer; `reset` resets it (RST) instead."""
+    def drop_connection(cls) -> "Fault":
+        """Close the connection without an answer."""
+        return cls("drop_connection", _drop(reset=False))
 
-        async def act(exchange: FaultTarget, reply: Reply | None) -> None:
-            del reply
-            exchange.drop(reset=reset)
-
-        return cls("drop_connection", act)
+    @classmethod
+    def reset_connection(cls) -> "Fault":
+        """Reset the connection (RST) without an answer."""
+        return cls("reset_connection", _drop(reset=True))
 
     @classmethod
     def truncate(cls, size: int) -> "Fault":
@@ -214,15 +214,15 @@ class Fault:
         return cls("operation_errors", act)
 
     @classmethod
-    def late(cls, delay: float, then: "Fault | None" = None) -> "Fault":
-        """Apply the request `delay` seconds later on the clock; at first do `then`, by default drop the connection."""
+    def late(cls, seconds: float, then: "Fault | None" = None) -> "Fault":
+        """Apply the request some seconds later on the clock; at first do `then`, by default drop the connection."""
         meanwhile = then or cls.drop_connection()
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
-            exchange.take_effect_in(delay)
+            exchange.take_effect_in(seconds)
             return await meanwhile.act(exchange, reply)
 
-        return cls(f"late({delay:g})", act, stage="effect")
+        return cls(f"late({seconds:g})", act, stage="effect")
 
 
 _CODES = {
@@ -233,6 +233,14 @@ _CODES = {
     500: "INTERNAL_ERROR",
     503: "OVER_CAPACITY",
 }
+
+
+def _drop(*, reset: bool) -> Act:
+    async def act(exchange: FaultTarget, reply: Reply | None) -> None:
+        del reply
+        exchange.drop(reset=reset)
+
+    return act
 
 
 def _reply_with(reply: Reply) -> Act:
@@ -332,7 +340,7 @@ class Plan:
         return self.method in ("*", method) and fnmatchcase(path, self.path)
 
     def selects(self, seen: int, struck: int) -> bool:
-        """Return whether a fault that has struck so often would strike the matching request with this number."""
+        """Return whether a fault that has struck this often would strike the matching request with this number."""
         return self._chooser(seen, struck)
 
 

@@ -39,7 +39,7 @@ export class Hands {
     const count = makeInput("fault-count", "How many", { type: "number", value: "1", min: "0", step: "any", required: true });
     const stage = makeSelect("fault-stage", "When it strikes", [["", "As usual for this fault"], ["before", "Before the request takes effect"], ["after", "After it took effect"]]);
     const fields = h("div", { class: "fields" });
-    const showFields = () => fields.replaceChildren(...kinds.find(({ name }) => name === kind.field.value).fields.map(makeNumber));
+    const showFields = () => fields.replaceChildren(...kinds.find(({ name }) => name === kind.field.value).fields.map(makeFaultField));
     const showCount = () => {
       count.hidden = when.field.value === "always";
       count.field.disabled = count.hidden;
@@ -51,7 +51,7 @@ export class Hands {
     showCount();
     openDialog("Arm a fault", "Arm", [kind, fields, h("div", { class: "fields" }, method, path), h("div", { class: "fields" }, when, count), stage], async () => {
       const body = { kind: kind.field.value, method: method.field.value, path: path.field.value };
-      for (const input of fields.querySelectorAll("input")) if (input.value !== "") body[input.name] = Number(input.value);
+      for (const input of fields.querySelectorAll("input")) if (input.value !== "") body[input.name] = READERS[input.dataset.type](input.value, input.name);
       if (when.field.value !== "always") body[when.field.value] = Number(count.field.value);
       if (stage.field.value !== "") body.stage = stage.field.value;
       const fault = await post("faults", body);
@@ -73,7 +73,7 @@ export class Hands {
     const payload = makeText("event-payload", "Payload (optional)", "A JSON object that is merged into the usual payload, such as {\"text\": \"Hello\"}");
     openDialog("Trigger an event", "Trigger", [type, user, payload], async () => {
       const body = { event_type: type.field.value, user_id: user.field.value };
-      if (payload.field.value.trim() !== "") body.payload = readObject(payload.field.value);
+      if (payload.field.value.trim() !== "") body.payload = readObject(payload.field.value, "The payload");
       const event = await post("events", body);
       this.announce(`${event.event_type} happened: ${event.deliveries === 0 ? "no webhook is subscribed to it" : plural(event.deliveries, "delivery", "deliveries")}`);
     });
@@ -107,14 +107,14 @@ export class Hands {
   }
 }
 
-function readObject(text) {
+function readObject(text, what) {
   let value;
   try {
     value = JSON.parse(text);
   } catch {
-    throw new Error("The payload is not JSON");
+    throw new Error(`${what} is not JSON`);
   }
-  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new Error("The payload must be a JSON object");
+  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new Error(`${what} must be a JSON object`);
   return value;
 }
 
@@ -142,10 +142,14 @@ function makeText(id, label, help) {
   return makeField(id, label, h("textarea", { rows: "4", spellcheck: "false" }), help);
 }
 
-function makeNumber(field) {
+const READERS = { number: Number, text: String, json: readObject };
+
+function makeFaultField(field) {
+  const isNumber = field.type === "number";
+  const written = field.type === "json" && field.default !== null ? JSON.stringify(field.default) : field.default;
   return makeInput(`fault-${field.name}`, field.label, {
-    name: field.name, type: "number", value: field.default ?? "", min: field.minimum, max: field.maximum,
-    step: field.whole ? "1" : "any", required: field.default !== null,
+    name: field.name, type: isNumber ? "number" : "text", "data-type": field.type, value: written ?? "", required: field.default !== null,
+    ...(isNumber ? { min: field.minimum, max: field.maximum, step: field.whole ? "1" : "any" } : {}),
   });
 }
 
