@@ -69,8 +69,12 @@ def _rule_line(name: str, rule: RateRule) -> str:
 
 
 def _default(value: object) -> str:
-    if isinstance(value, Mapping | frozenset):
-        return "a table" if value else "none"
+    if isinstance(value, Mapping | frozenset) and not value:
+        return "none"
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, frozenset):
+        return ", ".join(f"`{each}`" for each in sorted(value))
     return f"`{value}`"
 
 

@@ -192,7 +192,7 @@ class AccountHandle:
 
         Args:
             targeting_criteria: the criteria in the form in which they are created; at least a primary one (contract
-                EST-01c).
+                EST-01c). Which are is not specified; the sandbox takes those of its setting `primary_targeting_types`.
             operator_type: `NE` negates; the service's default is `EQ`.
 
         Contract: EST-01, `audience_estimate.create`.

@@ -57,6 +57,8 @@ async def test_one_criterion_must_be_primary(raw: RawClient) -> None:
     for criteria in ([], [COUNTRY]):
         got = await estimate(raw, {"targeting_criteria": criteria})
         assert (got.status, got.codes, got.rule) == (400, [("MISSING_PARAMETER", "targeting_criteria")], "EST-01c")
+        (error,) = got.json["errors"]
+        assert "must contain a primary criterion, with a targeting_type of BROAD_KEYWORD, CONV" in error["message"]
     config = SandboxConfig(primary_targeting_types=frozenset({"LOCATION"}))
     async with Sandbox(config=config) as sandbox, open_raw_client(sandbox) as other:
         assert (await estimate(other, {"targeting_criteria": [COUNTRY]})).status == 200

@@ -6,7 +6,7 @@ from zlib import crc32
 
 import msgspec
 
-from svc_async.sandbox.refusal import Basis, Finding, invalid, missing, refuse
+from svc_async.sandbox.refusal import Basis, Finding, invalid, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.server.params import json_field
 from svc_async.sandbox.server.reading import read_fields
@@ -26,7 +26,9 @@ def _create(call: Call) -> Answer:
     refuse(*(finding for index, criterion in enumerate(criteria) for finding in _check_criterion(index, criterion)))
     primary = call.sandbox.config.primary_targeting_types
     if not any(criterion["targeting_type"] in primary for criterion in criteria):
-        refuse(missing("EST-01c", "targeting_criteria"))
+        types = ", ".join(sorted(primary))
+        message = f"must contain a primary criterion, with a targeting_type of {types}"
+        refuse(invalid("EST-01c", message, "targeting_criteria", code="MISSING_PARAMETER"))
     # Unspecified: the shape of the answer (ASM-16).
     drawn = crc32(msgspec.json.encode([call.params["operator_type"], criteria], order="sorted")) % _LARGEST
     return Answer({"audience_size": {"min": drawn, "max": drawn + drawn // 5}})
