@@ -3,8 +3,8 @@
 import asyncio
 import inspect
 import traceback
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal
 
 import attrs
@@ -14,6 +14,7 @@ from svc_async.events.models import Event
 from svc_async.printable import clean
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.session import Session
+from svc_async.value_rules import FUNCTION, or_none
 from svc_async.webhooks import SigningKey, WebhookReceiver
 from svc_async.webhooks.dispatch import OnError
 from svc_async.wiring import CommonOptions
@@ -112,7 +113,8 @@ class World:
             if not isinstance(getattr(world, argument), kind):
                 pytest.fail(f"the marker svc takes {argument} as {what}", pytrace=False)
         _check_names("sandbox", world.sandbox, attrs.fields_dict(SandboxConfig))
-        _check_settings(world.sandbox)
+        with _explain_settings("sandbox"):
+            SandboxConfig(**world.sandbox)
         _check_names("session", world.session, CommonOptions.__annotations__)
         _check_names("receiver", world.receiver, _RECEIVER_SETTINGS)
         return world
@@ -139,11 +141,13 @@ def _check_start(start: object) -> None:
         pytest.fail(message, pytrace=False)
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
+@contextmanager
+def _explain_settings(argument: str) -> Generator[None]:
+    """Fail the test with one sentence if an argument has an unusable setting."""
     try:
-        SandboxConfig(**settings)
+        yield
     except ValueError as error:
-        pytest.fail(f"the marker svc has an unusable setting of sandbox: {error}", pytrace=False)
+        pytest.fail(f"the marker svc has an unusable setting of {argument}: {error}", pytrace=False)
 
 
 def _check_names(argument: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
@@ -183,7 +187,9 @@ async def open_sandbox(request: pytest.FixtureRequest, svc_clock: VirtualClock) 
 @asynccontextmanager
 async def open_session(request: pytest.FixtureRequest, svc_sandbox: Sandbox) -> AsyncGenerator[Session]:
     """Open the session of a test."""
-    async with Session.sandbox(svc_sandbox, **World.of(request.node).session) as session:
+    with _explain_settings("session"):
+        session = Session.sandbox(svc_sandbox, **World.of(request.node).session)
+    async with session:
         yield session
 
 
@@ -193,10 +199,14 @@ async def open_receiver(
 ) -> AsyncGenerator[WebhookReceiver]:
     """Run the receiver of a test, and register its webhook and its subscriptions."""
     world = World.of(request.node)
-    failures = request.node.stash[HANDLER_FAILURES] = HandlerFailures(world.receiver.get("on_error"))
+    on_error = world.receiver.get("on_error")
+    failures = request.node.stash[HANDLER_FAILURES] = HandlerFailures(on_error)
     settings: dict[str, Any] = {**world.receiver, "on_error": failures.add}
     keys = [SigningKey(svc_sandbox.app["consumer_secret"])]
-    async with WebhookReceiver(keys=keys, clock=svc_sandbox.clock, **settings) as receiver:
+    with _explain_settings("receiver"):
+        or_none(FUNCTION).check("on_error", on_error)
+        receiver = WebhookReceiver(keys=keys, clock=svc_sandbox.clock, **settings)
+    async with receiver:
         svc_sandbox.deliver_to(RECEIVER_URL, receiver)
         webhook = await svc_session.webhooks.create(RECEIVER_URL)
         for event_type in world.events:

@@ -152,6 +152,18 @@ async def test_with_an_unknown(setting, svc_receiver):
     pass
 
 
+@pytest.mark.svc(session={"retries": 1})
+async def test_with_unusable_retries(svc_session):
+    pass
+
+
+@pytest.mark.parametrize("setting", [
+    pytest.param(each, marks=pytest.mark.svc(receiver={each: "x"})) for each in ("workers", "on_error")
+])
+async def test_with_an_unusable(setting, svc_receiver):
+    pass
+
+
 @pytest.mark.svc(faults=[{"kind": "http", "status": 200}])
 async def test_with_an_unusable_fault(svc_sandbox):
     pass
@@ -199,9 +211,10 @@ def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(p
         test_2=anyio.header + COMMON.replace(CHECK, ""),
         test_3=SETTINGS,
     )
-    result.assert_outcomes(passed=6 + 2 + 2, failed=6 + 1 + 2, errors=6 + 1)
+    result.assert_outcomes(passed=6 + 2 + 2, failed=6 + 1 + 2, errors=9 + 1)
     result.stdout.fnmatch_lines(list(ERRORS))
     result.stdout.fnmatch_lines(list(FAILURES))
+    result.stdout.no_fnmatch_line("*svc_async.errors.InvalidArgument*")
 
 
 ERRORS = (
@@ -213,6 +226,9 @@ ERRORS = (
     "the marker svc has an unknown setting sandbox?'wrong'?; there are hosts, rate_limits, *",
     "the marker svc has an unknown setting session?'wrong'?; there are validate, *",
     "the marker svc has an unknown setting receiver?'wrong'?; there are ack, *",
+    "the marker svc has an unusable setting of session: retries must be Retries(...)",
+    "the marker svc has an unusable setting of receiver: workers must be *",
+    "the marker svc has an unusable setting of receiver: on_error must be a function",
 )
 FAILURES = (
     "a fault did not strike: http(503) on [*] [*]/acount/[*], the first 2 requests; 0 requests matched",
