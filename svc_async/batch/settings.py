@@ -7,7 +7,7 @@ import attrs
 
 from svc_async.batch.report import Failure, Progress, Receipt
 from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers
-from svc_async.value_rules import COUNT, FUNCTION, SECONDS, ValueRule, one_of, or_none, whole_number
+from svc_async.value_rules import COUNT, PLAIN_FUNCTION, SECONDS, ValueRule, one_of, or_none, whole_number
 
 __all__ = [
     "DEFAULTS",
@@ -77,7 +77,7 @@ class BatchSettings:
 
 DEFAULTS = BatchSettings()
 
-_OBSERVER = or_none(FUNCTION)
+_OBSERVER = or_none(PLAIN_FUNCTION)
 
 
 @attrs.frozen(kw_only=True)
@@ -99,13 +99,16 @@ class JobSizes:
 class Observers:
     """Functions that a job calls as it proceeds.
 
+    They are plain functions, which should return quickly: they are called between the requests of the job, and not
+    awaited. An exception in one ends the job; it is the cause of the BatchError.
+
     Attributes:
         progress: called with how far the job is.
         on_receipt: called with each request that settled rows.
         on_failure: called with each row that failed; the report keeps only the first 10,000.
 
     Raises:
-        InvalidArgument: one is no function.
+        InvalidArgument: one is no plain function.
     """
 
     progress: Callable[[Progress], object] | None = attrs.field(default=None, validator=_OBSERVER)

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from svc_async.errors import ErrorDetail, SvcError
-from svc_async.value_rules import FUNCTION, or_none
+from svc_async.value_rules import PLAIN_FUNCTION, or_none
 
 __all__ = [
     "CallEvent",
@@ -249,16 +249,16 @@ class Subscribers:
     """
 
     def __init__(self, function: Callable[[Any], object] | None = None) -> None:
-        or_none(FUNCTION).check("on_event", function)
+        or_none(PLAIN_FUNCTION).check("on_event", function)
         self.functions: tuple[Callable[[Any], object], ...] = () if function is None else (function,)
 
     def add(self, function: Callable[[Any], object]) -> Callable[[], None]:
         """Call a function with every event from now on; return a function that ends this.
 
         Raises:
-            InvalidArgument: it is no function.
+            InvalidArgument: it is no plain function.
         """
-        FUNCTION.check("function", function)
+        PLAIN_FUNCTION.check("function", function)
         self.functions = (*self.functions, function)
 
         def end() -> None:

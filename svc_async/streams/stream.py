@@ -23,7 +23,7 @@ from svc_async.streams.recent_keys import RecentKeys
 from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import NO_REACH, REPLAY_REACH, Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange, StreamState, StreamStats
-from svc_async.value_rules import COUNT, FLAG, FUNCTION, POSITIVE_SECONDS, instance_of, one_of, or_none
+from svc_async.value_rules import COUNT, FLAG, PLAIN_FUNCTION, POSITIVE_SECONDS, instance_of, one_of, or_none
 from svc_async.wire.params import Param
 from svc_async.wire.route import Route
 
@@ -39,7 +39,7 @@ RECENT_KEYS = 100_000
 """How many events are remembered to recognise one that comes again: more than a backfill of a busy stream holds."""
 
 
-_OBSERVER = or_none(FUNCTION)
+_OBSERVER = or_none(PLAIN_FUNCTION)
 
 
 @attrs.frozen(kw_only=True)

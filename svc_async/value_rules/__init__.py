@@ -6,6 +6,7 @@ is also a validator of attrs, which names the field.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
+from inspect import iscoroutinefunction
 from math import inf, isfinite
 from typing import Any, TypeGuard
 
@@ -22,6 +23,7 @@ __all__ = [
     "FUNCTION",
     "MAPPING",
     "MOMENT",
+    "PLAIN_FUNCTION",
     "POSITIVE_SECONDS",
     "SECONDS",
     "SECONDS_OR_INFINITE",
@@ -32,6 +34,7 @@ __all__ = [
     "instance_of",
     "is_aware",
     "is_number",
+    "is_plain_function",
     "is_whole",
     "one_of",
     "or_none",
@@ -83,6 +86,11 @@ def is_aware(value: object) -> TypeGuard[datetime]:
     return isinstance(value, datetime) and value.tzinfo is not None
 
 
+def is_plain_function(value: object) -> bool:
+    """Return whether a value does its work when it is called; a coroutine function does it when it is awaited."""
+    return callable(value) and not any(map(iscoroutinefunction, (value, type(value).__call__)))
+
+
 def or_none(rule: ValueRule, meaning: str = "") -> ValueRule:
     """Return the rule of a value that may also be None; `meaning` says what None stands for, if that is not plain."""
     words = f"{rule.words}, or None for {meaning}" if meaning else rule.words
@@ -117,6 +125,7 @@ DATE = instance_of(date, "a date")
 DURATION = instance_of(timedelta, "a timedelta")
 FLAG = instance_of(bool, "True or False")
 FUNCTION = ValueRule(callable, "a function")
+PLAIN_FUNCTION = ValueRule(is_plain_function, "a plain function, not a coroutine function")
 MAPPING = instance_of(Mapping, "a mapping")
 MOMENT = ValueRule(is_aware, "a datetime with a time zone", ("GEN-12",))
 POSITIVE_SECONDS = ValueRule(

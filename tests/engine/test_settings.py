@@ -1,13 +1,16 @@
 """A setting of a wrong type is refused where it is given, in one sentence that names it, and not when it is used."""
 
+import io
 import math
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from svc_async import Endpoints, Governor, InvalidArgument, Retries, Session, Timeouts, UserCredentials, telemetry
+from svc_async.batch.journal.journals import Journals
 from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.settings import SyncObservers, SyncSettings
 from svc_async.governor.limits import LIMITS, change_limit
@@ -18,9 +21,22 @@ SECONDS = "must be a number of seconds of at least 0"
 POSITIVE = "must be a number of seconds greater than 0"
 COUNT = "must be a whole number of at least 1"
 FUNCTION = "must be a function"
+PLAIN = "must be a plain function, not a coroutine function"
 FLAG = "must be True or False"
 USER = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
 HOSTS = Endpoints(base_url="https://base.example", ads_url="https://ads.example")
+
+
+async def observe(_: object) -> None:
+    """Never run: nothing would await it."""
+
+
+class AsyncObserver:
+    async def __call__(self, _: object) -> None:
+        """Never run either."""
+
+
+ASYNC = (observe, partial(observe), AsyncObserver(), AsyncObserver().__call__)
 
 
 def make_session(**settings: Any) -> Session:
@@ -41,7 +57,7 @@ REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...],
             "timeouts": ((0, 5, "20"), "must be Timeouts(...), in seconds"),
             "memory": (("5", 1.5, True, math.nan, math.inf, 0), COUNT),
             "max_answer_bytes": (("5", 1.5, True, 0), COUNT),
-            "on_event": ((5, "print"), FUNCTION),
+            "on_event": ((5, "print", *ASYNC), PLAIN),
             "on_token": ((5,), FUNCTION),
             "state": (("postgresql://host/db", 5), "must be a SharedState, such as SharedState.open(url)"),
             "request_id_header": ((5, b"x"), "must be a string"),
@@ -58,7 +74,7 @@ REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...],
             "app": (("key", 0), "must be AppCredentials(...)"),
             "clock": ((5, 0, "now"), "must be a clock, such as SystemClock()"),
             "proxy": ((5, b"http://proxy"), "must be a string"),
-            "on_event": ((5,), FUNCTION),
+            "on_event": ((5, *ASYNC), PLAIN),
         },
     ),
     "Governor": (
@@ -99,10 +115,10 @@ REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...],
             "retry_delays": ((5, "60", ["60"], [-1], [math.nan]), "must be a sequence of seconds of at least 0"),
         },
     ),
-    "Observers": (Observers, dict.fromkeys(("progress", "on_receipt", "on_failure"), ((5, "print"), FUNCTION))),
+    "Observers": (Observers, dict.fromkeys(("progress", "on_receipt", "on_failure"), ((5, "print", *ASYNC), PLAIN))),
     "SyncObservers": (
         SyncObservers,
-        dict.fromkeys(("progress", "on_plan", "on_removal_failure", "on_wait"), ((5,), FUNCTION)),
+        dict.fromkeys(("progress", "on_plan", "on_removal_failure", "on_wait"), ((5, *ASYNC), PLAIN)),
     ),
     "SyncSettings": (
         SyncSettings,
@@ -123,9 +139,9 @@ REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...],
             "reconnects": ((5, {}), "must be Reconnects(...)"),
             "dedupe": (("no",), FLAG),
             "recover": ((True, []), "must be one of auto, off"),
-            "on_state": ((5,), FUNCTION),
-            "on_gap": ((5,), FUNCTION),
-            "on_malformed": ((5,), FUNCTION),
+            "on_state": ((5, *ASYNC), PLAIN),
+            "on_gap": ((5, *ASYNC), PLAIN),
+            "on_malformed": ((5, *ASYNC), PLAIN),
         },
     ),
     "Reconnects": (Reconnects, {"min_age": (("30", 0, math.nan), POSITIVE), "rules": ((5, []), "must be a mapping")}),
@@ -133,8 +149,13 @@ REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...],
     "instrument": (telemetry.instrument, {"target": (("x", None), "must be a Session or a WebhookReceiver")}),
 }
 
+
+def describe(value: object) -> str:
+    return "async" if value in ASYNC else repr(value)
+
+
 CASES = [
-    pytest.param(make, name, value, rule, id=f"{about} {name}={value!r}")
+    pytest.param(make, name, value, rule, id=f"{about} {name}={describe(value)}")
     for about, (make, settings) in REFUSED.items()
     for name, (values, rule) in settings.items()
     for value in values
@@ -168,6 +189,7 @@ def test_what_a_setting_may_be_is_accepted() -> None:
     assert BatchSettings(retry_delays=[1, 2.5]).retry_delays == (1, 2.5)
     SyncSettings(refresh_within=timedelta(days=1))
     make_session(proxy="", app=None, clock=None, on_event=print)
+    make_session(on_event=AsyncObserver, on_token=observe)
 
 
 async def test_a_session_made_by_but_refuses_what_is_none_of_its_settings(session: Session) -> None:
@@ -178,7 +200,7 @@ async def test_a_session_made_by_but_refuses_what_is_none_of_its_settings(sessio
 
 
 async def test_a_session_refuses_functions_and_calls_of_another_type(session: Session) -> None:
-    assert describe_refusal(session.subscribe, function=5) == f"function {FUNCTION}"
+    assert describe_refusal(session.subscribe, function=5) == f"function {PLAIN}"
     credentials = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
     assert describe_refusal(session.as_user, credentials=credentials, on_token=5) == f"on_token {FUNCTION}"
     assert describe_refusal(session.iterate, path=5) == "path must be a string"
@@ -200,9 +222,50 @@ async def test_an_upload_with_an_observer_that_is_none_reads_and_sends_nothing(s
 
     wrong: Any = {name: 5}
     users = session.account("a").custom_audience("b").users
-    with pytest.raises(InvalidArgument, match=f"^{name} must be a function$"):
+    with pytest.raises(InvalidArgument, match=f"^{name} {PLAIN}$"):
         await users.upload(yield_rows(), **wrong)
     products = session.product_catalog("c").products
     for each in (wrong, {"on_result": 5}):
-        with pytest.raises(InvalidArgument, match="must be a function$"):
+        with pytest.raises(InvalidArgument, match=f"{PLAIN}$"):
             await products.upsert(yield_rows(), **each)
+
+
+@pytest.mark.parametrize("value", [True, 5, b"x", io.StringIO("x")], ids=lambda value: type(value).__name__)
+async def test_a_job_with_a_journal_or_a_state_that_is_none_reads_and_sends_nothing(
+    session: Session, value: object
+) -> None:
+    def yield_rows() -> Any:
+        raise AssertionError("it was read")
+        yield
+
+    wrong: Any = value
+    users = session.account("a").custom_audience("b").users
+    blocked = session.account("a").do_not_reach_list("c").users
+    products = session.product_catalog("c").products
+    uploads: list[Callable[..., Any]] = [
+        users.upload,
+        users.remove,
+        blocked.upload,
+        blocked.remove,
+        products.upsert,
+        products.delete,
+    ]
+    for upload in uploads:
+        with pytest.raises(
+            InvalidArgument, match=r"^journal must be a path, Journals\(folder\) or state\.journal\(name\)$"
+        ):
+            await upload(yield_rows(), journal=wrong)
+    streams: list[Callable[..., Any]] = [users.stream, blocked.stream, products.stream]
+    for stream in streams:
+        with pytest.raises(InvalidArgument, match="^journal must be a path, "):
+            stream(yield_rows(), journal=wrong)
+    syncs: list[Callable[..., Any]] = [users.sync, products.sync]
+    for sync in syncs:
+        with pytest.raises(InvalidArgument, match="^state must be the path of a file or a shared state, such as "):
+            await sync(yield_rows(), state=wrong)
+
+
+@pytest.mark.parametrize("settings", [{"folder": 5}, {"folder": "x", "name": 5}])
+def test_journals_of_another_type_are_refused(settings: Any) -> None:
+    with pytest.raises(InvalidArgument, match="^folder must be a path$|^name must consist of ASCII letters"):
+        Journals(**settings)

@@ -24,8 +24,14 @@ _IDENTITY_DIGITS = 12
 _is_run = re.compile(r"\d{6}-\d{4}-\d{2}-\d{2}\.journal").fullmatch
 
 
-def _check_name(_: object, field: "attrs.Attribute[str]", value: str) -> None:
-    if not value or not value.replace("-", "").replace("_", "").isalnum() or not value.isascii():
+def _to_path(value: str | Path) -> Path:
+    if not isinstance(value, str | Path):
+        raise InvalidArgument("folder", "must be a path")
+    return Path(value)
+
+
+def _check_name(_: object, field: "attrs.Attribute[str]", value: object) -> None:
+    if not isinstance(value, str) or not value.replace("-", "").replace("_", "").isalnum() or not value.isascii():
         raise InvalidArgument(field.name, "must consist of ASCII letters, digits, - and _")
 
 
@@ -41,10 +47,10 @@ class Journals:
         name: distinguishes jobs that send different rows to one list.
 
     Raises:
-        InvalidArgument: the name has other characters than letters, digits, - and _.
+        InvalidArgument: the folder is no path, or the name has other characters than letters, digits, - and _.
     """
 
-    folder: Path = attrs.field(converter=Path)
+    folder: Path = attrs.field(converter=_to_path)
     name: str = attrs.field(default="job", validator=_check_name)
 
     def find(self, about: Mapping[str, Any], now: datetime) -> Path:

@@ -39,11 +39,17 @@ from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock, read_boottime
 from svc_async.sqlite import in_thread
+from svc_async.value_rules import ValueRule, has_members
 
 __all__ = ["JournalLedger", "JournalPath", "LedgerFactory", "create_ledger"]
 
 JournalPath = str | Path | Journals | JournalLocation
 """The path of a journal, what names one for each run, or another place than a file."""
+_IS_LOCATION = has_members("a place of a journal", "open", "make_error")
+_JOURNAL = ValueRule(
+    lambda value: isinstance(value, str | Path | Journals) or _IS_LOCATION.accepts(value),
+    "a path, Journals(folder) or state.journal(name)",
+)
 _IDENTITY = ("host", "destination")
 """What tells the jobs of a folder apart; their settings may differ from run to run."""
 
@@ -84,9 +90,13 @@ def create_ledger(
         clock: the time.
         note: what describes the job in a new journal, as values for JSON.
         factory: the class of the connection to a journal.
+
+    Raises:
+        InvalidArgument: the journal is none of these.
     """
     if journal is None:
         return MemoryLedger(lanes)
+    _JOURNAL.check("journal", journal)
     if isinstance(journal, str | Path):
         journal = JournalFile(journal, factory)
     return JournalLedger(

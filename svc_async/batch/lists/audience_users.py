@@ -18,7 +18,7 @@ from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import DEFAULTS, BatchSettings, Observers, Ordering, Reading
 from svc_async.batch.sync.audience import AudienceTarget, MemberRows
-from svc_async.batch.sync.location import StateLocation, check_shared, open_sync_state
+from svc_async.batch.sync.location import StateLocation, check_location, check_shared, open_sync_state
 from svc_async.batch.sync.plan import PARTS, Plan
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
@@ -184,6 +184,7 @@ class AudienceUsers(UserList[BatchCounts]):
 
         Contract: `custom_audience_users.batch`.
         """
+        check_location(state)
         settings = SyncSettings(dry_run=dry_run, max_removal_share=max_removal_share, refresh_within=refresh_within)
         batch = BatchSettings(
             concurrency=concurrency,

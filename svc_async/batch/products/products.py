@@ -39,7 +39,7 @@ from svc_async.batch.settings import (
 )
 from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
-from svc_async.batch.sync.location import StateLocation, check_shared, open_sync_state
+from svc_async.batch.sync.location import StateLocation, check_location, check_shared, open_sync_state
 from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.product_slices import ListedProducts, SpilledProducts
 from svc_async.batch.sync.report import SyncReport
@@ -49,7 +49,7 @@ from svc_async.batch.sync.sync import Sync, make_sending_hooks
 from svc_async.batch.uploader import Uploader
 from svc_async.errors import InvalidArgument
 from svc_async.sources.rows import ArrowTable
-from svc_async.value_rules import FUNCTION, or_none
+from svc_async.value_rules import PLAIN_FUNCTION, or_none
 from svc_async.wire.route import Surface
 
 __all__ = ["Products"]
@@ -128,7 +128,7 @@ class Products(CatalogProducts):
             concurrency=concurrency, ordering=ordering, quarantine=quarantine, retry_delays=retry_delays
         )
         observers = Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure)
-        or_none(FUNCTION).check("on_result", on_result)
+        or_none(PLAIN_FUNCTION).check("on_result", on_result)
         if cluster is not None:
             if on_result is not None:
                 raise InvalidArgument("on_result", "must not be given with cluster=: the results stay on the workers")
@@ -221,6 +221,7 @@ class Products(CatalogProducts):
 
         Contract: `products.upsert`, `products.delete`.
         """
+        check_location(state)
         settings = SyncSettings(dry_run=dry_run, max_removal_share=max_removal_share)
         batch = BatchSettings(
             concurrency=concurrency, ordering=ordering, quarantine=quarantine, retry_delays=retry_delays

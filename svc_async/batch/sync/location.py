@@ -9,8 +9,9 @@ from svc_async.batch.sync.pages.file import StateFile
 from svc_async.batch.sync.pages.tables import StateTables
 from svc_async.batch.sync.state import SyncState
 from svc_async.errors import InvalidArgument
+from svc_async.value_rules import ValueRule, has_members
 
-__all__ = ["SharedSyncs", "StateLocation", "check_shared", "open_sync_state"]
+__all__ = ["SharedSyncs", "StateLocation", "check_location", "check_shared", "open_sync_state"]
 
 
 class SharedSyncs(Protocol):
@@ -27,6 +28,22 @@ class SharedSyncs(Protocol):
 
 StateLocation = str | Path | SharedSyncs
 """The path of a file, one for each list; or the shared state, which has all of them."""
+
+
+_IS_SHARED = has_members("a shared state", "open_sync_tables")
+_STATE = ValueRule(
+    lambda value: isinstance(value, str | Path) or _IS_SHARED.accepts(value),
+    "the path of a file or a shared state, such as SharedState.open(url)",
+)
+
+
+def check_location(location: StateLocation) -> None:
+    """Check what a sync is given as its state, before it reads its source.
+
+    Raises:
+        InvalidArgument: it is neither the path of a file nor a shared state.
+    """
+    _STATE.check("state", location)
 
 
 def check_shared(location: StateLocation) -> None:

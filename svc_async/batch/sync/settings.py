@@ -9,7 +9,7 @@ from svc_async.batch.report import Failure
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.plan import Plan
 from svc_async.errors import InvalidArgument
-from svc_async.value_rules import DURATION, FLAG, FUNCTION, SHARE, ValueRule, or_none
+from svc_async.value_rules import DURATION, FLAG, PLAIN_FUNCTION, SHARE, ValueRule, or_none
 
 __all__ = ["MAX_TIME", "SYNC_DEFAULTS", "SyncObservers", "SyncSettings"]
 
@@ -18,7 +18,7 @@ MAX_TIME = timedelta(days=36_500)
 
 
 _RULES: Mapping[str, ValueRule] = {"dry_run": FLAG, "max_removal_share": SHARE, "refresh_within": DURATION}
-_OBSERVER = or_none(FUNCTION)
+_OBSERVER = or_none(PLAIN_FUNCTION)
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +52,7 @@ SYNC_DEFAULTS = SyncSettings()
 
 @attrs.frozen(kw_only=True)
 class SyncObservers(Observers):
-    """Functions that a sync calls as it proceeds.
+    """Functions that a sync calls as it proceeds: plain functions, as `Observers` has them.
 
     Attributes:
         on_plan: called with the plan, before anything is sent.
