@@ -36,6 +36,7 @@ from svc_async.batch.lane_events import (
 )
 from svc_async.batch.ledger import Ledger, Resumption
 from svc_async.batch.recovery import RecoveryPolicy, remove_hashes_from_error, summarize
+from svc_async.batch.repeats import RepeatLog
 from svc_async.batch.report import Failure, JobPhase, Progress, Report
 from svc_async.batch.sender import BatchSender, make_job_sender
 from svc_async.batch.settings import BatchSettings, JobSizes, Observers
@@ -84,6 +85,7 @@ class Uploader(Generic[T]):
         self._started = self._clock.monotonic()
         self._memory = sender.memory.create_share()
         self._rows = _RowsReporter(sender.subscribers, destination.empty)
+        self._repeats = RepeatLog(destination.empty, most=len(settings.retry_delays))
         self._feeder = self._create_feeder(settings, sizes or JobSizes())
         self._task_group = asyncio.TaskGroup()
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
@@ -200,7 +202,7 @@ class Uploader(Generic[T]):
         try:
             while command is not None:
                 event = await self._execute(lane, command)
-                command = None if event is None else lane.handle(event)
+                command = None if event is None else self._repeats.handle(lane, event)
         except BaseException:
             lane.handle(Abandoned())
             raise

@@ -15,12 +15,13 @@ from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer, CallAnswer, Page, errors_beside_data
 from svc_async.wire.route import Blocks, Request, Surface
 
-__all__ = ["Call", "is_logged_at"]
+__all__ = ["Call", "is_logged_at", "log_repeat"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger("svc_async.http")
 _SHOWN = 100  # characters of a request id
+_MANY_SECONDS = 1_000  # from which on they are shown without a fraction
 _PORTS: Mapping[str, int] = {"http": 80, "https": 443}
 
 
@@ -74,9 +75,7 @@ class Call(Generic[T]):
         """Note that the call is repeated in some seconds."""
         self.repeated = error
         self._next_backoff = wait
-        # After a 429 the governor knows when, and its wait is part of the next attempt.
-        when = "when the rate limit opens" if isinstance(error, RateLimited) and not wait else f"in {wait:.3g} s"
-        _log.warning("%s: %s; repeated %s", self._name, _describe(error), when)
+        log_repeat(self.request, error, wait)
 
     def describe_answer(self, request_id_header: str | None) -> CallAnswer:
         """Return the answer of a call that has succeeded."""
@@ -186,7 +185,19 @@ class Call(Generic[T]):
 
     @property
     def _name(self) -> str:
-        return f"{self.request.method} {self.request.public_path}"
+        return _name(self.request)
+
+
+def log_repeat(request: Request[Any], error: SvcError, wait: float) -> None:
+    """Log that a request is repeated in some seconds, and why."""
+    # After a 429 the governor knows when, and its wait is part of the next attempt.
+    seconds = f"{wait:.3g}" if wait < _MANY_SECONDS else f"{wait:,.0f}"
+    when = "when the rate limit opens" if isinstance(error, RateLimited) and not wait else f"in {seconds} s"
+    _log.warning("%s: %s; repeated %s", _name(request), _describe(error), when)
+
+
+def _name(request: Request[Any]) -> str:
+    return f"{request.method} {request.public_path}"
 
 
 def _find_server(endpoints: Endpoints, surface: Surface) -> tuple[str, str, int, str]:

@@ -1,6 +1,6 @@
 """Shows the log of the SDK, for programs that configure no logging of their own.
 
-    svc_async.http      INFO one line a call, DEBUG one an attempt, WARNING a call that is repeated
+    svc_async.http      INFO one line a call, DEBUG one an attempt, WARNING a call that is repeated, also of a job
     svc_async           everything else, such as answers that do not fit and limits that cannot be shared
 
 Importing the SDK changes no logger and installs no handler.
