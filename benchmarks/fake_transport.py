@@ -59,6 +59,10 @@ class Service:
     def check_open(self) -> None:
         """Take the place of `Transport.check_open`."""
 
+    def is_closed(self) -> bool:
+        """Take the place of `Transport.is_closed`."""
+        return False
+
     async def exchange(self, request: WireRequest, *, on_sent: Callable[[], None], **_settings: Any) -> Answer:
         """Take the place of `Transport.exchange`."""
         on_sent()

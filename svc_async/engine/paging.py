@@ -28,6 +28,9 @@ class Pager(Generic[T]):
     Each iteration starts at the first page, so a pager can be iterated over many times. The next page is requested
     while the current one is consumed. An empty page is not the end; a missing `next_cursor` is (contract GEN-04).
 
+    If a page cannot be fetched, the error ends that iteration. To continue, iterate over `pages(cursor=)` with the
+    `next_cursor` of the last page that arrived, or over the pager from its first page.
+
     Records that cannot be read are in `page.unreadable` of their page. The other ways to iterate skip them; the session
     logs each page with such records, and its `on_event` receives their number.
     """
