@@ -11,6 +11,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from textwrap import fill
 from typing import Annotated
@@ -26,6 +27,7 @@ from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
 from svc_async.cli.output.console import Part, say, stderr, stdout
 from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.log import hide_warnings
 from svc_async.cli.output.progress import open_display
 from svc_async.cli.output.wording import format_duration
 from svc_async.cli.signals import run_until_stopped
@@ -63,7 +65,8 @@ def demo(
     """
     if rows < 1:
         raise InvalidArgument("--rows", "must be at least 1")
-    result = asyncio.run(run_until_stopped(run_demo(rows, seed, quarantine=quarantine, quiet=as_json)))
+    with hide_warnings() if as_json else nullcontext():
+        result = asyncio.run(run_until_stopped(run_demo(rows, seed, quarantine=quarantine, quiet=as_json)))
     return print_result(result, as_json=as_json)
 
 

@@ -10,7 +10,7 @@ from svc_async.cli.output.console import say, terminal
 from svc_async.errors import InvalidArgument
 from svc_async.monitoring.logs import show
 
-__all__ = ["print_log"]
+__all__ = ["hide_warnings", "print_log"]
 
 _STYLES = {logging.DEBUG: "dim", logging.INFO: "dim", logging.WARNING: "yellow"}
 
@@ -48,6 +48,19 @@ def print_log(*, verbose: bool, quiet: bool) -> Generator[None]:
     finally:
         terminal.quiet = False
         logger.removeHandler(printer)
+        logger.setLevel(level)
+
+
+@contextmanager
+def hide_warnings() -> Generator[None]:
+    """Print no warnings of the library, unless requests are printed: the command itself injects the faults."""
+    logger = logging.getLogger("svc_async")
+    level = logger.level
+    if level == logging.WARNING:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
         logger.setLevel(level)
 
 
