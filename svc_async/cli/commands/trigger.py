@@ -56,7 +56,7 @@ def trigger(
 
 def _describe_targets(happened: Mapping[str, Any]) -> str:
     """Describe how many webhooks it is sent to, so that nobody waits for it in vain."""
-    invalid = happened["dropped"]
+    invalid = happened.get("dropped", 0)
     valid = happened["deliveries"] - invalid
     if valid:
         rest = f", and not to {invalid} that {'is' if invalid == 1 else 'are'} invalid" if invalid else ""
