@@ -69,7 +69,6 @@ from svc_async.batch.recovery import (
     add_missing_fields,
     find_refused_operations,
     mark_as_repeat,
-    may_have_worked,
     recovery_for,
     request_id_of,
     says_nothing_of_rows,
@@ -77,6 +76,7 @@ from svc_async.batch.recovery import (
 )
 from svc_async.batch.report import Failure, Receipt
 from svc_async.errors import ErrorDetail
+from svc_async.wire.outcome import may_have_worked
 
 __all__ = ["Lane", "Phase", "count_in_doubt", "count_pending"]
 
@@ -263,7 +263,10 @@ class Lane:
         if delay is None:
             return self._end_repeats(failure, pause=pause)
         self._successes = self.policy.budget.successes
-        return self._wait(max(delay, pause, failure.pause or 0.0), partial(self._intend_again, failure))
+        wait = max(delay, pause, failure.pause or 0.0)
+        if not self._stopping:
+            self.policy.on_repeat(failure.error, wait)
+        return self._wait(wait, partial(self._intend_again, failure))
 
     def _intend_again(self, failure: Failed) -> Command | None:
         return self._intend() if self.policy.budget.spend() else self._stop_job(failure)

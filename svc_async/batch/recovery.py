@@ -32,7 +32,6 @@ __all__ = [
     "add_missing_fields",
     "find_refused_operations",
     "mark_as_repeat",
-    "may_have_worked",
     "recovery_for",
     "remove_hashes",
     "remove_hashes_from_error",
@@ -104,6 +103,7 @@ class RecoveryPolicy:
         quarantine: seconds for which a lane waits after an unknown outcome.
         redact: removes from the service's message what it repeats of a row, given in JSON.
         budget: the repeats that are left.
+        on_repeat: called with a failure and the seconds to wait, when a batch is to be sent again.
     """
 
     limits: Limits
@@ -111,6 +111,7 @@ class RecoveryPolicy:
     quarantine: float
     redact: Callable[[ErrorDetail, str], ErrorDetail]
     budget: Budget
+    on_repeat: Callable[[SvcError, float], object] = lambda *_: None
 
 
 REMOVED = "…"
@@ -134,11 +135,6 @@ def recovery_for(error: SvcError) -> Recovery:
     # Unspecified: which refusals name a size or a complexity, and which concern a row that is not named. Halves find
     # the one as well as the other; the budget ends it where every half is refused.
     return Recovery.ISOLATE if error.operation_errors else Recovery.HALVE
-
-
-def may_have_worked(error: SvcError) -> bool:
-    """Return whether the service may have applied a request that failed."""
-    return outcome_of(error).effect is not Effect.NONE
 
 
 def says_nothing_of_rows(error: SvcError) -> bool:

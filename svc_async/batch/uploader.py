@@ -11,6 +11,7 @@ Only the uploader repeats a request, and a budget for the whole job keeps an out
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -36,11 +37,11 @@ from svc_async.batch.lane_events import (
 )
 from svc_async.batch.ledger import Ledger, Resumption
 from svc_async.batch.recovery import RecoveryPolicy, remove_hashes_from_error, summarize
-from svc_async.batch.repeats import RepeatLog
 from svc_async.batch.report import Failure, JobPhase, Progress, Report
 from svc_async.batch.sender import BatchSender, make_job_sender
 from svc_async.batch.settings import BatchSettings, JobSizes, Observers
 from svc_async.batch.source import RowSource, Slice
+from svc_async.engine.call import log_repeat
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ApiError, BatchError, RateLimited, SvcError
 from svc_async.monitoring import RowsEvent, Subscribers
@@ -85,7 +86,6 @@ class Uploader(Generic[T]):
         self._started = self._clock.monotonic()
         self._memory = sender.memory.create_share()
         self._rows = _RowsReporter(sender.subscribers, destination.empty)
-        self._repeats = RepeatLog(destination.empty, most=len(settings.retry_delays))
         self._feeder = self._create_feeder(settings, sizes or JobSizes())
         self._task_group = asyncio.TaskGroup()
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
@@ -105,6 +105,7 @@ class Uploader(Generic[T]):
             quarantine=settings.quarantine if settings.ordered else 0.0,
             redact=self._destination.redact,
             budget=RetryBudget(most=sizes.repeats, earned=1.0),
+            on_repeat=partial(log_repeat, self._destination.empty),
         )
         return Feeder(
             ledger=self._ledger,
@@ -202,7 +203,7 @@ class Uploader(Generic[T]):
         try:
             while command is not None:
                 event = await self._execute(lane, command)
-                command = None if event is None else self._repeats.handle(lane, event)
+                command = None if event is None else lane.handle(event)
         except BaseException:
             lane.handle(Abandoned())
             raise

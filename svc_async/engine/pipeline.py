@@ -34,7 +34,7 @@ from svc_async.governor.slot import Priority, Slot
 from svc_async.monitoring import Subscribers
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer, CallAnswer, is_withheld, parse_refusal
-from svc_async.wire.outcome import Effect, outcome_of
+from svc_async.wire.outcome import may_have_worked
 from svc_async.wire.params import query_string
 from svc_async.wire.reading import OnMisfit, Reader
 from svc_async.wire.route import Reply, Request, Surface
@@ -341,7 +341,7 @@ def _settle_failure(slot: Slot, error: SvcError) -> None:
     """Report a failed exchange to the governor: the service counts a request that may have arrived."""
     if isinstance(error, UnexpectedAnswer):  # it was cut off after its headers
         slot.learn(error.status, error.headers)
-    elif outcome_of(error).effect is not Effect.NONE:
+    elif may_have_worked(error):
         slot.mark_lost()
 
 

@@ -20,7 +20,7 @@ import attrs
 from svc_async.clock import Clock
 from svc_async.errors import ApiError, Sent, SvcError, WouldWaitTooLong, WrongState
 from svc_async.value_rules import COUNT, SECONDS, SECONDS_OR_INFINITE, SHARE
-from svc_async.wire.outcome import Effect, Repeat, outcome_of
+from svc_async.wire.outcome import Repeat, may_have_worked, outcome_of
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -123,10 +123,6 @@ def _wait(error: SvcError, *, attempt: int, now: datetime, retries: Retries, cha
     return max(grown * (1 - retries.jitter * chance), requested)
 
 
-def _is_in_doubt(error: SvcError) -> bool:
-    return outcome_of(error).effect is not Effect.NONE
-
-
 async def run(
     call: Callable[[], Awaitable[T]],
     *,
@@ -156,7 +152,7 @@ async def run(
     try:
         result = await call()
     except SvcError as error:
-        if _is_final(error, attempt=1, safe=safe, retries=retries) or (_is_in_doubt(error) and is_closed()):
+        if _is_final(error, attempt=1, safe=safe, retries=retries) or (may_have_worked(error) and is_closed()):
             raise
         repeats = _Repeats(
             retries=retries,
@@ -212,7 +208,7 @@ class _Repeats:
         error = state.outcome.exception() if state.outcome else None
         if not isinstance(error, SvcError):
             return False
-        if _is_in_doubt(error):
+        if may_have_worked(error):
             self.in_doubt = error
         if self.in_doubt is not None and self.is_closed():
             return False

@@ -28,7 +28,7 @@ from svc_async.errors import (
     UnexpectedAnswer,
 )
 
-__all__ = ["Effect", "Outcome", "Repeat", "api_error", "outcome_for_status", "outcome_of"]
+__all__ = ["Effect", "Outcome", "Repeat", "api_error", "may_have_worked", "outcome_for_status", "outcome_of"]
 
 
 class Effect(enum.Enum):
@@ -134,6 +134,11 @@ def outcome_of(error: SvcError) -> Outcome:
         return outcome_for_status(error.status, (reason.code for reason in error.errors), error.headers)
     outcome = _UNREADABLE if isinstance(error, UnexpectedAnswer) else _BY_SENT[error.sent]
     return outcome if error.repeatable else attrs.evolve(outcome, repeat=Repeat.NEVER)
+
+
+def may_have_worked(error: SvcError) -> bool:
+    """Return whether the service may have applied a request that failed."""
+    return outcome_of(error).effect is not Effect.NONE
 
 
 def api_error(
