@@ -5,7 +5,6 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch import recovery
 from svc_async.batch.destination import Verdict
 from svc_async.batch.journal.ledger import JournalLedger
 from svc_async.batch.lane import Lane
@@ -16,9 +15,9 @@ from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.batch.sync.pages import compare
 from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
 from svc_async.batch.sync.state import SyncState
-from svc_async.errors import ApiError, SvcError
 from svc_async.state import journals, syncs
-from svc_async.wire.outcome import Effect, Outcome, Repeat, outcome_of
+from svc_async.wire import outcome
+from svc_async.wire.outcome import Effect, Outcome, Repeat
 from tests.crash import client
 from tests.crash.batch_jobs import Options
 from tests.crash.client import Place
@@ -84,12 +83,9 @@ def _resume_at_once() -> None:
 
 
 def _believe_gateways() -> None:
-    def believe(error: SvcError) -> Outcome:
-        if isinstance(error, ApiError) and str(error.status) in _GATEWAY:
-            return Outcome(Effect.NONE, Repeat.ALWAYS)
-        return outcome_of(error)
-
-    _change(recovery, "outcome_of", believe)
+    rows = dict(vars(outcome)["_BY_STATUS"])
+    rows |= {int(status): (rows[int(status)][0], Outcome(Effect.NONE, Repeat.ALWAYS)) for status in _GATEWAY}
+    _change(outcome, "_BY_STATUS", rows)
 
 
 def _add_without_removal() -> None:
