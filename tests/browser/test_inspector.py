@@ -10,7 +10,7 @@ from playwright.async_api import expect
 from svc_async.sandbox import Fault, RateRule, Sandbox, SandboxConfig
 from tests.support.inspector_page import InspectorPage
 from tests.support.raw_client import RawClient, hash_sha256
-from tests.support.v2_client import RecordingReceiver, V2Client
+from tests.support.v2_client import HOOK_URL, RecordingReceiver, V2Client
 
 USERS = [{"operation_type": "Update", "params": {"users": [{"email": [hash_sha256("anna@example.com")]}]}}]
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\N{RIGHT-TO-LEFT OVERRIDE}\"'--></title>"
@@ -112,6 +112,18 @@ async def test_an_event_that_is_triggered_by_a_click_is_delivered(
     await page.rows("deliveries").first.click()
     await expect(page.detail("deliveries")).to_contain_text("delivered")
     await expect(page.detail("deliveries")).to_contain_text(hook.headers[0]["x-svc-webhooks-signature"])
+
+
+async def test_an_event_for_an_invalid_webhook_is_not_announced_as_delivered(
+    page: InspectorPage, v2: V2Client, hook: RecordingReceiver
+) -> None:
+    webhook_id = await v2.register(hook)
+    await v2.subscribe("post.create", webhook_id=webhook_id)
+    v2.sandbox.deliver_to(HOOK_URL, RecordingReceiver("another secret"))
+    assert (await v2("PUT", f"/2/webhooks/{webhook_id}")).data == {"valid": False}
+    await page.page.locator("#open-event").click()
+    await page.dialog.get_by_role("button", name="Trigger").click()
+    await expect(page.outcome).to_have_text("post.create happened: 0 deliveries, and 1 webhook that is invalid")
 
 
 async def test_a_payload_that_is_no_object_is_explained(wide_page: InspectorPage) -> None:

@@ -10,6 +10,13 @@ function makePattern(path) {
   return path.replace(/[*?[]/g, "[$&]");
 }
 
+// Returns how many webhooks an event goes to, and how many of them are invalid and do not get it.
+function describeDeliveries({ deliveries, dropped }) {
+  if (deliveries === 0) return "no webhook is subscribed to it";
+  const sent = plural(deliveries - dropped, "delivery", "deliveries");
+  return dropped === 0 ? sent : `${sent}, and ${plural(dropped, "webhook that is", "webhooks that are")} invalid`;
+}
+
 export class Hands {
   constructor(announce) {
     this.announce = announce;
@@ -75,7 +82,7 @@ export class Hands {
       const body = { event_type: type.field.value, user_id: user.field.value };
       if (payload.field.value.trim() !== "") body.payload = readObject(payload.field.value, "The payload");
       const event = await post("events", body);
-      this.announce(`${event.event_type} happened: ${event.deliveries === 0 ? "no webhook is subscribed to it" : plural(event.deliveries, "delivery", "deliveries")}`);
+      this.announce(`${event.event_type} happened: ${describeDeliveries(event)}`);
     });
   }
 
