@@ -14,6 +14,7 @@ from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item
 from svc_async.sandbox.api.ads.product_catalogs import add_catalog
 from svc_async.sandbox.api.control import CALLS, ControlApi
 from svc_async.sandbox.api.oauth import oauth1, pkce
+from svc_async.sandbox.api.webhooks import check_url
 from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.clock import Clock, SystemClock, require_event_loop
 from svc_async.sandbox.config import SandboxConfig
@@ -248,9 +249,13 @@ class Sandbox:
                 application whose lifespan has begun, or an address such as `http://127.0.0.1:9000/hook`.
 
         Raises:
-            ValueError: the address is not http on loopback.
+            ValueError: the URL cannot be registered, or the address is not http on loopback.
             TypeError: the target is none of these.
         """
+        try:
+            check_url(url, self._context.config)
+        except Refusal as refusal:
+            raise ValueError(refusal.reason) from None
         self._context.channels.targets.add(url, target)
 
     async def trigger(

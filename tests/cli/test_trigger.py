@@ -120,11 +120,19 @@ def test_what_is_forwarded_goes_to_this_machine(call: Call, pair: str) -> None:
     assert "--forward is written URL=URL" in ended.err
 
 
-@pytest.mark.parametrize("url", ["http://hooks.example.test/svc", "https://hooks.example.test:443/svc", "hooks"])
-def test_what_cannot_be_registered_is_not_forwarded(call: Call, url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://hooks.example.test/svc", "must use https"),
+        ("https://hooks.example.test:443/svc", "carries a port number"),
+        ("https://192.0.2.7/svc", "has an IP address for a host"),
+        ("hooks", "must use https"),
+    ],
+)
+def test_what_cannot_be_registered_is_not_forwarded(call: Call, url: str, reason: str) -> None:
     ended = call("sandbox", "--port", "0", "--forward", f"{url}=http://127.0.0.1:9000/svc")
     assert ended.code == 2
-    assert ended.err == "svc-async: --forward names a webhook URL that must use https and carry no port number\n"
+    assert ended.err.endswith(f": the URL {reason}\n")
 
 
 async def test_a_trigger_reaches_a_receiver_behind_a_forward(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from svc_async.sandbox.server.open_response import OpenResponse
 from svc_async.sandbox.server.operations import Answer, Call
 from svc_async.sandbox.server.params import json_field, text
 
-__all__ = ["OPERATIONS", "find_webhook"]
+__all__ = ["OPERATIONS", "check_url", "find_webhook"]
 
 _HINTS = {Verdict.WRONG_TOKEN: "is it signed with the consumer secret of this app?"}
 _REPLAY_MOVED = datetime(2026, 3, 25, 16, tzinfo=UTC)  # WH-51: 12:00 in New York, which is UTC-4 by then
@@ -24,7 +24,7 @@ _REPLAY_MOVED = datetime(2026, 3, 25, 16, tzinfo=UTC)  # WH-51: 12:00 in New Yor
 
 async def _create(call: Call, response: OpenResponse) -> Answer:
     url = str(call.params["url"])
-    _check_url(url, call.sandbox.config)
+    check_url(url, call.sandbox.config)
     _check_room(call, url)
     with response.release_clock():
         check = await call.app_channels.crc_checks.check_new(url)
@@ -110,8 +110,12 @@ def _check_room(call: Call, url: str) -> None:
         raise _refuse(400, "WebhookLimitExceeded", f"the app has {len(webhooks)} webhooks", rule="ASM-05")
 
 
-def _check_url(url: str, config: SandboxConfig) -> None:
-    """Check a URL against WH-01, WH-02 and ASM-42."""
+def check_url(url: str, config: SandboxConfig) -> None:
+    """Check whether a URL can be registered: WH-01, WH-02 and ASM-42.
+
+    Raises:
+        Refusal: it cannot.
+    """
     if len(url) > config.webhook_url_length:
         raise _refuse_url(f"takes up to {config.webhook_url_length} characters", "ASM-42")
     parts = _split_url(url)
