@@ -75,7 +75,7 @@ from svc_async.batch.recovery import (
     summarize,
 )
 from svc_async.batch.report import Failure, Receipt
-from svc_async.errors import ErrorDetail
+from svc_async.errors import ErrorDetail, SvcError
 from svc_async.wire.outcome import may_have_worked
 
 __all__ = ["Lane", "Phase", "count_in_doubt", "count_pending"]
@@ -192,14 +192,16 @@ class Lane:
         self.phase, self._next_step = Phase.RECORDING, then
         return command
 
-    def _wait(self, seconds: float, then: _Step) -> Command | None:
+    def _wait(
+        self, seconds: float, then: _Step, *, after: SvcError | None = None, gives_up: bool = False
+    ) -> Command | None:
         if self._stopping:  # what follows the wait is left to a later run
             self.phase = Phase.STOPPED
             return None
         if seconds <= 0:
             return then()
         self.phase, self._next_step = Phase.WAITING, then
-        return Wait(seconds)
+        return Wait(seconds, after, gives_up)
 
     def _evaluate(self, event: Answered) -> Command | None:
         """Settle what the answer mentions, if it counts what was sent."""
@@ -266,7 +268,7 @@ class Lane:
         wait = max(delay, pause, failure.pause or 0.0)
         if not self._stopping:
             self.policy.on_repeat(failure.error, wait)
-        return self._wait(wait, partial(self._intend_again, failure))
+        return self._wait(wait, partial(self._intend_again, failure), after=failure.error)
 
     def _intend_again(self, failure: Failed) -> Command | None:
         return self._intend() if self.policy.budget.spend() else self._stop_job(failure)
@@ -275,7 +277,7 @@ class Lane:
         """Stop the job if the service has accepted nothing since the attempt before; otherwise give up the batch."""
         if says_nothing_of_rows(failure.error) and self.policy.budget.successes == self._successes:
             return self._stop_job(failure)
-        return self._wait(pause, partial(self._give_up, failure))
+        return self._wait(pause, partial(self._give_up, failure), gives_up=True)
 
     def _give_up(self, failure: Failed) -> Command:
         batch, error = self.queue[0], failure.error

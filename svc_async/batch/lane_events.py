@@ -135,9 +135,13 @@ class Wait:
 
     Attributes:
         seconds: how much.
+        after: the failure after which the first batch is sent again; None if an earlier run has sent it.
+        gives_up: whether it is given up instead.
     """
 
     seconds: float
+    after: SvcError | None = attrs.field(default=None, eq=False)
+    gives_up: bool = attrs.field(default=False, eq=False)
 
 
 @attrs.frozen

@@ -32,6 +32,7 @@ __all__ = [
     "add_missing_fields",
     "find_refused_operations",
     "mark_as_repeat",
+    "name_failure",
     "recovery_for",
     "remove_hashes",
     "remove_hashes_from_error",
@@ -205,6 +206,13 @@ def _remove_hashes_from_reason(reason: ErrorDetail) -> ErrorDetail:
         message=remove_hashes(reason.message),
         parameter=None if reason.parameter is None else remove_hashes(reason.parameter),
     )
+
+
+def name_failure(error: SvcError) -> str:
+    """Return what failed in a few words, without the call: `HTTP 503`, `connection refused`."""
+    if isinstance(error, ApiError):
+        return f"HTTP {error.status}"
+    return remove_hashes(SvcError.__str__(error).partition(": ")[0])
 
 
 def summarize(error: Exception) -> str:

@@ -26,6 +26,12 @@ __all__ = [
     "first_failures",
 ]
 
+_SUMMED = (
+    *("read", "accepted", "coalesced", "failed", "pending", "requests", "in_flight", "in_doubt"),
+    *("waiting", "rate_limited", "seconds"),
+)
+_OF_FIRST = ("resend_in", "resend_after", "attempts")
+
 KEPT_FAILURES = 10_000
 """Failures that a report lists; `on_failure` is called with all of them, so that memory stays flat."""
 
@@ -119,8 +125,11 @@ class Progress:
         requests: how many times a request was sent.
         in_flight: requests that are being sent or wait for the rate limit.
         in_doubt: pending rows that were sent without a conclusive answer.
-        resend_in: seconds until the first of them are sent again, or until anything is sent after a kill; None while
-            that is not known.
+        waiting: requests that wait to be sent again.
+        resend_in: seconds until the first of them is sent again; without any, until a quarantine is over after which
+            the job continues. None if nothing waits.
+        resend_after: the failure after which it is sent again, such as `HTTP 503`; None if an earlier run has sent it.
+        attempts: how many attempts to send it failed in this run.
         rate_limited: how many answers were 429.
         seconds: since the job began.
         phase: what the job does.
@@ -136,7 +145,10 @@ class Progress:
     requests: int = 0
     in_flight: int = 0
     in_doubt: int = 0
+    waiting: int = 0
     resend_in: float | None = None
+    resend_after: str | None = None
+    attempts: int = 0
     rate_limited: int = 0
     seconds: float = 0.0
     phase: JobPhase | None = None
@@ -150,21 +162,11 @@ class Progress:
 
     def __add__(self, other: "Progress") -> "Progress":
         """Return the progress of two parts of a job, one of which ran after the other."""
-        return Progress(
-            read=self.read + other.read,
-            accepted=self.accepted + other.accepted,
-            coalesced=self.coalesced + other.coalesced,
-            failed=self.failed + other.failed,
-            pending=self.pending + other.pending,
-            requests=self.requests + other.requests,
-            in_flight=self.in_flight + other.in_flight,
-            in_doubt=self.in_doubt + other.in_doubt,
-            resend_in=min((each for each in (self.resend_in, other.resend_in) if each is not None), default=None),
-            rate_limited=self.rate_limited + other.rate_limited,
-            seconds=self.seconds + other.seconds,
-            phase=other.phase,
-            phase_done=other.phase_done,
-            phase_total=other.phase_total,
+        first = min(self, other, key=lambda part: float("inf") if part.resend_in is None else part.resend_in)
+        return attrs.evolve(
+            other,
+            **{name: getattr(self, name) + getattr(other, name) for name in _SUMMED},
+            **{name: getattr(first, name) for name in _OF_FIRST},
         )
 
 
@@ -344,7 +346,6 @@ class Accounting:
         in_flight: int,
         in_doubt: int,
         seconds: float,
-        resend_in: float | None = None,
         phase: JobPhase = "sending",
     ) -> Progress:
         """Return how far the job is.
@@ -363,7 +364,6 @@ class Accounting:
             requests=self.requests,
             in_flight=in_flight,
             in_doubt=in_doubt + self.in_doubt,
-            resend_in=resend_in,
             rate_limited=self.rate_limited,
             seconds=seconds,
             phase=phase,

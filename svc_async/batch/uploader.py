@@ -9,7 +9,7 @@ Only the uploader repeats a request, and a budget for the whole job keeps an out
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -36,7 +36,7 @@ from svc_async.batch.lane_events import (
     Wait,
 )
 from svc_async.batch.ledger import Ledger, Resumption
-from svc_async.batch.recovery import RecoveryPolicy, remove_hashes_from_error, summarize
+from svc_async.batch.recovery import RecoveryPolicy, name_failure, remove_hashes_from_error, summarize
 from svc_async.batch.report import Failure, JobPhase, Progress, Report
 from svc_async.batch.sender import BatchSender, make_job_sender
 from svc_async.batch.settings import BatchSettings, JobSizes, Observers
@@ -92,7 +92,7 @@ class Uploader(Generic[T]):
         self._requests: dict[Lane, Request[T]] = {}
         self._written: set[Lane] = set()
         self._answers: dict[Lane, CallAnswer] = {}
-        self._due: dict[Lane, float] = {}
+        self._waits: dict[Lane, _LaneWait] = {}
         self._cause: Exception | None = None
         self._finished: Report | None = None
         self._phase: JobPhase = "sending"
@@ -223,7 +223,7 @@ class Uploader(Generic[T]):
             case Settle():
                 await self._settle(lane, command)
             case Wait():
-                await self._wait(lane, command.seconds)
+                await self._wait(lane, command)
                 return _ELAPSED
             case Stop():
                 self._stop(command.cause)
@@ -279,14 +279,14 @@ class Uploader(Generic[T]):
             self._observers.on_receipt(attrs.evolve(settle.receipt, answer=self._answers.pop(lane, None)))
         self._notify_progress()
 
-    async def _wait(self, lane: Lane, seconds: float) -> None:
-        self._due[lane] = self._clock.monotonic() + seconds
+    async def _wait(self, lane: Lane, wait: Wait) -> None:
+        self._waits[lane] = _LaneWait(wait, self._clock.monotonic() + wait.seconds, lane.attempts)
         self._feeder.wake()
         self._notify_progress()
         try:
-            await self._clock.sleep(seconds)
+            await self._clock.sleep(wait.seconds)
         finally:
-            del self._due[lane]
+            del self._waits[lane]
 
     def _stop(self, cause: Exception) -> None:
         """Send nothing more; requests in flight are answered, and lanes that wait are cancelled."""
@@ -323,20 +323,43 @@ class Uploader(Generic[T]):
         if self._observers.progress is None and not self._rows.subscribers.functions:
             return
         lanes, now = self._feeder.lanes, self._clock.monotonic()
-        due = [due for lane, due in self._due.items() if lane.in_doubt]
-        due += [] if self._feeder.resumes_at is None else [self._feeder.resumes_at]
         progress = self._ledger.accounting.progress(
             pending=self._feeder.pending,
             in_flight=sum(lane.phase is Phase.SENDING for lane in lanes),
             in_doubt=count_in_doubt(lanes),
-            resend_in=max(0.0, min(due) - now) if due else None,
             seconds=now - self._started,
             phase=self._phase,
         )
+        progress = attrs.evolve(progress, **_describe_waits(self._waits.values(), self._feeder.resumes_at, now))
         if self._observers.progress is not None:
             self._observers.progress(progress)
         if self._rows.subscribers.functions:
             self._rows.report(progress)
+
+
+@attrs.frozen
+class _LaneWait:
+    """Until when a lane waits, by the monotonic clock, and after how many attempts."""
+
+    command: Wait
+    due: float
+    attempts: int
+
+
+def _describe_waits(waits: Collection[_LaneWait], resumes_at: float | None, now: float) -> Mapping[str, Any]:
+    """Return what a progress says of requests that wait to be sent again, or of a wait before anything is sent."""
+    resends = [wait for wait in waits if not wait.command.gives_up]
+    first = min(resends or waits, key=lambda wait: wait.due, default=None)
+    due = resumes_at if first is None else first.due
+    if due is None:
+        return {}
+    after = first and first.command.after
+    return {
+        "waiting": len(resends),
+        "resend_in": max(0.0, due - now),
+        "resend_after": after and name_failure(after),
+        "attempts": first.attempts if first and after else 0,
+    }
 
 
 def _find_lane(requests: Mapping[Lane, Request[T]], request: Request[Any]) -> Lane:

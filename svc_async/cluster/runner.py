@@ -166,8 +166,8 @@ class _ShardTotals:
         report = outcome.report
         last = self._latest.get(outcome.number, Progress())
         totals = {name: getattr(report, name) for name in _COUNTS}
-        self._latest[outcome.number] = attrs.evolve(
-            last, **totals, in_flight=0, resend_in=None, phase_total=report.read
+        self._latest[outcome.number] = Progress(
+            **totals, rate_limited=last.rate_limited, seconds=last.seconds, phase_total=report.read
         )
         if self.observers.on_failure is not None:
             for failure in outcome.list_failures():

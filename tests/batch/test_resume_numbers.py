@@ -10,7 +10,7 @@ from svc_async.batch.journal.store import JournalLocation
 from svc_async.batch.report import Progress
 from svc_async.errors import BatchError
 from svc_async.sandbox import VirtualClock
-from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members
+from tests.support.fake_service import LOST, REFUSED, FakeService, adds_up, answer_counts, make_error, make_members
 from tests.support.journaled_uploads import create_users, make_repeated_rows, upload
 from tests.support.journals import Death, Place, read_record
 
@@ -118,14 +118,56 @@ async def test_the_time_until_rows_are_sent_again_is_never_negative() -> None:
     check(seen)
 
 
-async def test_a_lane_that_waits_without_doubt_tells_no_time_to_send_again(journal: JournalLocation) -> None:
+async def test_what_is_sent_again_without_doubt_tells_when_and_why(journal: JournalLocation) -> None:
     service = FakeService()
-    service.script = {1: make_error(503, headers={"retry-after": "5"})}
+    service.script = {1: make_error(503, headers={"retry-after": "5"}), 2: REFUSED}
     seen: list[Progress] = []
 
-    await upload(service, make_members(3), journal, retry_delays=[5], progress=seen.append)
+    await upload(service, make_members(3), journal, retry_delays=[5, 7], progress=seen.append)
 
-    assert {progress.resend_in for progress in seen} == {None}
+    waits = [each for each in seen if each.resend_in is not None]
+    told = [(each.waiting, each.resend_in, each.resend_after, each.attempts, each.in_doubt) for each in waits]
+    assert told == [(1, 5, "HTTP 503", 1, 0), (1, 7, "connection refused", 2, 0)]
+    assert (seen[-1].waiting, seen[-1].resend_after, seen[-1].attempts) == (0, None, 0)
+
+
+async def test_of_requests_that_wait_the_first_is_told() -> None:
+    service = FakeService(latency=10)
+    service.script = {1: make_error(503, headers={"retry-after": "5"}), 2: LOST, 3: make_error(504)}
+    seen: list[Progress] = []
+
+    await create_users(service).upload(
+        make_members(60),
+        users_per_operation=1,
+        concurrency=3,
+        quarantine=QUARANTINE,
+        retry_delays=[50],
+        progress=seen.append,
+    )
+
+    most = max(seen, key=lambda each: each.waiting)
+    assert (most.waiting, most.resend_after, most.attempts) == (3, "HTTP 503", 1)
+
+
+async def test_a_request_that_is_given_up_after_its_quarantine_is_not_sent_again() -> None:
+    service = FakeService(always=answer_counts(0, 1))
+    seen: list[Progress] = []
+
+    await create_users(service).upload(
+        make_members(1), concurrency=1, quarantine=QUARANTINE, retry_delays=[], progress=seen.append
+    )
+
+    (wait,) = (each for each in seen if each.resend_in is not None)
+    assert (wait.waiting, wait.resend_in, wait.resend_after) == (0, QUARANTINE, None)
+
+
+def test_parts_of_a_job_tell_the_first_wait_of_all() -> None:
+    early = Progress(accepted=1, waiting=1, resend_in=5.0, resend_after="HTTP 503", attempts=2)
+    late = Progress(accepted=2, waiting=2, resend_in=9.0, resend_after="HTTP 502", attempts=1, phase="sending")
+    for total in (early + late, late + early):
+        assert (total.accepted, total.waiting) == (3, 3)
+        assert (total.resend_in, total.resend_after, total.attempts) == (5.0, "HTTP 503", 2)
+    assert (early + Progress()).resend_after == "HTTP 503"
 
 
 async def test_a_resumed_job_that_stops_at_once_reports_what_was_read_before(journal: JournalLocation) -> None:

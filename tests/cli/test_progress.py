@@ -112,7 +112,7 @@ async def test_nothing_is_lost_at_any_width(source: CsvSource, width: int) -> No
         bars.show(many)
         shown = "\n".join(render(bars)).replace("\N{NO-BREAK SPACE}", " ")
     for part in (
-        *("sending", "50%", "waiting", "sent again in 1:41", "14,950,000 accepted", "50,000 failed"),
+        *("sending", "50%", "waiting", "continues in 1:41", "14,950,000 accepted", "50,000 failed"),
         *("1,200,000 in doubt", "12,345 requests", "1,234 times 429", "rows/s", "of 1,500 requests/min"),
     ):
         assert part in shown
@@ -120,13 +120,52 @@ async def test_nothing_is_lost_at_any_width(source: CsvSource, width: int) -> No
 
 
 async def test_a_wait_for_what_is_in_doubt_is_announced_when_it_begins(source: CsvSource) -> None:
-    clock, out = VirtualClock(), console(terminal=False)
+    clock, out = VirtualClock(), console(terminal=False, width=200)
     lines = Lines(source, console=out, clock=clock, limit=LIMIT)
-    waiting = attrs.evolve(HALFWAY, in_doubt=44_596, resend_in=101)
+    waiting = attrs.evolve(HALFWAY, in_doubt=44_596, waiting=18, resend_in=101, resend_after="HTTP 502", attempts=1)
     for progress in (HALFWAY, waiting, waiting, HALFWAY):
         lines.show(progress)
     (line,) = read_output(out).splitlines()
-    assert "44,596 in doubt, sent again in 1:41" in line
+    at = clock.now() + timedelta(seconds=101)
+    told = f"18 requests wait after HTTP 502 (attempt 1), the first sent again at {at:%H:%M:%S} UTC (in 1:41)"
+    assert line.startswith(f"sending 50% | {told} | 480 accepted, 20 failed, 44,596 in doubt, ")
+
+
+async def test_lines_say_when_a_request_is_sent_again_and_why(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False, width=200)
+    at = clock.now() + timedelta(seconds=60)
+    waiting = attrs.evolve(HALFWAY, in_doubt=0, waiting=1, resend_in=60, resend_after="connection refused", attempts=2)
+    with Lines(source, console=out, clock=clock, limit=LIMIT) as lines:
+        lines.show(waiting)
+        await clock.advance(seconds=31)
+    begun, later = read_output(out).splitlines()
+    told = f"1 request waits after connection refused (attempt 2), sent again at {at:%H:%M:%S} UTC"
+    assert f" | {told} (in 1:00) | " in begun
+    assert f" | {told} (in 30.0 s) | " in later
+
+
+async def test_bars_say_when_a_request_is_sent_again_and_why(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=True, width=100)
+    at = clock.now() + timedelta(seconds=60)
+    waiting = attrs.evolve(HALFWAY, waiting=2, resend_in=60, resend_after="HTTP 503", attempts=1)
+    with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
+        bars.show(waiting)
+        await clock.advance(seconds=20)
+        shown = "\n".join(render(bars)).replace("\N{NO-BREAK SPACE}", " ")
+        assert "sent again in 40.0 s" in shown
+        assert "2 requests wait after HTTP 503 (attempt 1)" in shown
+        assert f"the first sent again at {at:%H:%M:%S} UTC" in shown
+        await clock.advance(seconds=41)
+        assert "again" not in "\n".join(render(bars))
+
+
+async def test_a_line_says_a_wait_of_a_sync_once(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False, width=200)
+    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
+    lines.show(Progress(phase="waiting", resend_in=101))
+    at = clock.now() + timedelta(seconds=101)
+    told = f"waits for the quarantine, continues at {at:%H:%M:%S} UTC (in 1:41)"
+    assert read_output(out).strip() == f"waiting 0% | {told}"
 
 
 async def test_a_bar_counts_a_wait_down_and_goes(source: CsvSource) -> None:
@@ -136,7 +175,7 @@ async def test_a_bar_counts_a_wait_down_and_goes(source: CsvSource) -> None:
         await clock.advance(seconds=60)
         (waiting,) = (line for line in render(bars) if "waiting" in line)
         assert "60%" in waiting
-        assert "sent again in 40.0 s" in waiting
+        assert "continues in 40.0 s" in waiting
         bars.show(HALFWAY)
         assert not [line for line in render(bars) if "waiting" in line]
 
@@ -292,7 +331,7 @@ async def test_lines_count_a_quarantine_down(source: CsvSource) -> None:
     with Lines(source, console=out, clock=clock, limit=LIMIT) as lines:
         lines.show(attrs.evolve(HALFWAY, resend_in=86))
         await clock.advance(seconds=65)
-    assert re.findall(r"sent again in ([\d:.]+)", read_output(out)) == ["1:26", "56.0", "26.0"]
+    assert re.findall(r"\(in ([\d:.]+)", read_output(out)) == ["1:26", "56.0", "26.0"]
 
 
 async def test_bars_count_a_wait_for_the_rate_limit_down(source: CsvSource) -> None:

@@ -73,7 +73,8 @@ class PhaseBars(rich_progress.Progress):
         """Describe the phase that is under way, and how long it may still take."""
         task = self._tasks[self._bars[self.current or ""]]
         share = "" if task.total is None else f" {task.percentage:.0f}%"
-        return f"{task.description}{share}{_describe_rest(task, ', ')}"
+        rest = "" if task.description == "waiting" else _describe_rest(task)  # a wait is described by itself
+        return f"{task.description}{share}{rest and f', {rest}'}"
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """Return the bars, and the numbers below them."""
@@ -108,11 +109,11 @@ class _TimeColumn(rich_progress.ProgressColumn):
         return Text(_describe_rest(task), "dim" if task.description != "waiting" else "yellow")
 
 
-def _describe_rest(task: rich_progress.Task, before: str = "") -> str:
+def _describe_rest(task: rich_progress.Task) -> str:
     if task.description == "waiting":
-        what = task.fields.get("what", "sent again in")
-        return f"{before}{what} {format_duration((task.total or 0.0) - task.completed)}"
+        what = task.fields.get("what", "continues in")
+        return f"{what} {format_duration((task.total or 0.0) - task.completed)}"
     least, rest = task.fields.get("least", 0.0), task.time_remaining
     if rest is None and not least:
         return ""
-    return f"{before}{format_duration(max(rest or 0.0, least))} left"
+    return f"{format_duration(max(rest or 0.0, least))} left"

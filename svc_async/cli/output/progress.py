@@ -15,6 +15,7 @@ from svc_async.batch.report import JobPhase, Progress
 from svc_async.cli.output.console import terminal
 from svc_async.cli.output.phase_bars import PhaseBars
 from svc_async.cli.output.rate_use import RateUse
+from svc_async.cli.output.resend_wait import ResendWait
 from svc_async.cli.output.wording import format_duration
 from svc_async.clock import Clock, Timer
 from svc_async.governor.governor import Governor
@@ -87,6 +88,7 @@ class _Timed(Display, abc.ABC):
         self._latest = _Course(_MINUTE)
         self._window = _Course(limit.period)
         self._use = RateUse(limit, 0)
+        self._resend: ResendWait | None = None
 
     def __enter__(self) -> Self:
         self._timer = self._clock.call_later(_TICK, self._tick)
@@ -158,8 +160,9 @@ class _Timed(Display, abc.ABC):
         self._use = self._find_use(progress)
         self._bars.move(phase, share)
         self._bars.keep_least(self._find_least(share) if phase == "sending" else 0.0)
-        if progress.resend_in is not None:
-            self._bars.wait(progress.resend_in, "sent again in")
+        self._resend = ResendWait.find(progress, self._clock.now())
+        if self._resend is not None:
+            self._bars.wait(self._resend.seconds, f"{self._resend.next_step} in")
         else:
             self._bars.wait(self._use.opens_in, "continues in")
 
@@ -196,6 +199,13 @@ class _Timed(Display, abc.ABC):
         self._furthest = max(self._furthest, read or 0.0)
         return self._furthest * _count_settled(progress) / progress.read
 
+    def describe_waits(self) -> Iterable[tuple[list[str], float]]:
+        """Yield what the job waits for and until when, in parts, and in how many seconds it continues."""
+        if self._use.opens_in is not None:
+            yield self._use.describe_wait(), self._use.opens_in
+        if self._resend is not None:
+            yield self._resend.describe(), self._resend.seconds
+
     def describe_speed(self, progress: Progress) -> list[str]:
         """Return the rows a second of the last minute of this run, and the use of the limit, while it sends."""
         first = self._latest.first
@@ -215,8 +225,7 @@ class Lines(_Timed):
     def draw(self, progress: Progress) -> None:
         """Print a line."""
         parts = [self._bars.describe()]
-        if self._use.opens_in is not None:
-            parts += [f"{', '.join(self._use.describe_wait())} (in {format_duration(self._use.opens_in)})"]
+        parts += [f"{', '.join(wait)} (in {format_duration(seconds)})" for wait, seconds in self.describe_waits()]
         if self._latest.first is not None:
             parts += [", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))]
             parts += [", ".join(self.describe_speed(progress))]
@@ -256,10 +265,9 @@ class Bars(_Timed):
         """Move the bars."""
         if self._latest.first is not None:
             speed = [Text(each, "cyan") for each in self.describe_speed(progress)]
-            told = attrs.evolve(progress, resend_in=None)  # a bar shows the wait
-            numbers = [Text(f"{number:,} {name}", style) for name, number, style in _numbers(told)]
-            wait = [Text(each, "yellow") for each in self._use.describe_wait()]
-            self._bars.numbers = [_join(line) for line in (numbers, speed, wait) if line]
+            numbers = [Text(f"{number:,} {name}", style) for name, number, style in _numbers(progress)]
+            waits = [[Text(each, "yellow") for each in wait] for wait, _ in self.describe_waits()]
+            self._bars.numbers = [_join(line) for line in (numbers, speed, *waits)]
 
 
 @attrs.frozen
@@ -317,15 +325,10 @@ def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
     return [
         ("accepted", progress.accepted, "green"),
         ("failed", progress.failed, "red" if progress.failed else ""),
-        (_describe_doubt(progress), progress.in_doubt, "yellow" if progress.in_doubt else ""),
+        ("in doubt", progress.in_doubt, "yellow" if progress.in_doubt else ""),
         ("requests", progress.requests, ""),
         *([("times 429", progress.rate_limited, "yellow")] if progress.rate_limited else []),
     ]
-
-
-def _describe_doubt(progress: Progress) -> str:
-    again = "" if progress.resend_in is None else f", sent again in {format_duration(progress.resend_in)}"
-    return f"in doubt{again}"
 
 
 def _join(parts: Iterable[Text]) -> Text:
