@@ -8,6 +8,8 @@ from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.timeline import Sample
 from svc_async.cli.failures import count_reasons
 from svc_async.cli.job_journal import JobNote, describe_ids, describe_resuming
+from svc_async.cli.job_waits import find_waits
+from svc_async.clock import Clock
 from svc_async.jobs.html_report import JobRecord
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.spec import JobSpec, UploadSpec
@@ -85,8 +87,8 @@ def describe_target(spec: JobSpec, host: str | None) -> Mapping[str, str]:
     return {**facts, **({"Host": host} if host else {}), "File": _name_file(spec)}
 
 
-def describe_journal_page(record: JournalRecord) -> JobRecord:
-    """Return what the page of a job says."""
+def describe_journal_page(record: JournalRecord, clock: Clock) -> JobRecord:
+    """Return what the page of a job says now."""
     note = JobNote.read(record) if record.note else None
     state = describe_state(record)
     facts = {} if note is None else describe_target(note.spec, note.host)
@@ -104,7 +106,7 @@ def describe_journal_page(record: JournalRecord) -> JobRecord:
         reasons=list_reasons(record),
         requests_per_minute=find_limit(record),
         ended_early=None if record.finished or record.running else f"the job is {state}",
-        advice=describe_next(record),
+        advice=" ".join([*find_waits(record, clock).describe(), describe_next(record)]),
         version=__version__ if note is None else note.version or __version__,
     )
 

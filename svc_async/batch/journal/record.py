@@ -1,6 +1,6 @@
 """What the journal of a job says, also while the job runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ import attrs
 
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.records import Records
-from svc_async.batch.journal.state import JobState
+from svc_async.batch.journal.state import JobState, OrderlyEnd
+from svc_async.batch.ledger import Intent
 from svc_async.batch.report import Failure, Report
 
 __all__ = ["Doubt", "JournalRecord", "Moment"]
@@ -62,6 +63,8 @@ class JournalRecord:
         report: the result of the rows. It lists the first 10,000 failures and, for a job that is not finished, only
             rows that were sent: rows that break a rule are counted, and reported when the job is resumed.
         doubts: requests that were sent and are not settled.
+        turned_away: how many requests certainly had no effect and are not settled: the job sends them again.
+        end: when the last run ended, if in good order; None if it runs, was killed, or has finished the job.
         timeline: the course of the job.
     """
 
@@ -78,6 +81,8 @@ class JournalRecord:
     spooled: bool = False
     report: Report = attrs.field(factory=Report)
     doubts: Sequence[Doubt] = ()
+    turned_away: int = 0
+    end: OrderlyEnd | None = None
     timeline: Sequence[Moment] = ()
 
     @classmethod
@@ -111,7 +116,8 @@ def _parse(name: str, records: Records, *, is_running: bool) -> JournalRecord:
     if not records.has("job"):
         return record
     state = records.load("job", 0, JobState)
-    doubts = sorted(_find_doubts(records), key=lambda doubt: doubt.sent_at)
+    intents = [*records.load_intents()]
+    doubts = sorted(_find_doubts(records, intents), key=lambda doubt: doubt.sent_at)
     failures = [Failure(number, *rest) for number, rest in records.load_all("failure", tuple[str, str, str | None])]
     return attrs.evolve(
         record,
@@ -124,6 +130,8 @@ def _parse(name: str, records: Records, *, is_running: bool) -> JournalRecord:
         spooled=bool(state.spool_digest),
         report=_build_report(state, doubts, failures),
         doubts=tuple(doubts),
+        turned_away=sum(intent.sent_at is None for intent in intents),
+        end=state.end,
         timeline=tuple(
             Moment(min((slot + 1) * state.slot_width, state.worked), accepted, requests)
             for slot, (accepted, requests) in records.load_all("slot", tuple[int, int])
@@ -131,9 +139,9 @@ def _parse(name: str, records: Records, *, is_running: bool) -> JournalRecord:
     )
 
 
-def _find_doubts(records: Records) -> Iterator[Doubt]:
+def _find_doubts(records: Records, intents: Iterable[Intent]) -> Iterator[Doubt]:
     sent = dict(records.load_all("sent", float))
-    for intent in records.load_intents():
+    for intent in intents:
         if intent.sent_at is not None:
             yield Doubt(len(intent.positions), _to_datetime(sent.get(intent.sender, intent.sent_at)))
 

@@ -39,6 +39,7 @@ def merge_records(name: str, shards: Sequence[JournalRecord], *, planned: int) -
         source_ended=len(shards) == planned and all(shard.source_ended for shard in shards),
         report=sum((shard.report for shard in shards), Report()),
         doubts=sorted((doubt for shard in shards for doubt in shard.doubts), key=lambda doubt: doubt.sent_at),
+        turned_away=sum(shard.turned_away for shard in shards),
         timeline=_merge_timelines(shards, min(begun)),
     )
 

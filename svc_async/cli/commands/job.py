@@ -24,6 +24,7 @@ from svc_async.cli.job_page import (
     find_spec,
     list_reasons,
 )
+from svc_async.cli.job_waits import find_waits
 from svc_async.cli.options import Flag, JournalOptions, JsonFlag, RunOptions, StateUrl, absolute, check_port
 from svc_async.cli.outcome import write_json_report, write_report
 from svc_async.cli.output.console import Part, say, show
@@ -33,7 +34,7 @@ from svc_async.cli.sessions import require_state
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.upload_command import start
 from svc_async.cli.watch.follow import ReadJournal, follow, open_file, open_state
-from svc_async.clock import SystemClock
+from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import report_page
 from svc_async.jobs.spec import to_plain
@@ -215,11 +216,11 @@ def watch(
 
 
 def _show_status(record: JournalRecord, *, as_json: bool) -> None:
-    now = SystemClock().now()
+    clock = SystemClock()
     if as_json:
-        show_json(_status(record, now))
+        show_json(_status(record, clock))
     else:
-        for line in _lines(record, now):
+        for line in _lines(record, clock):
             show(*line)
 
 
@@ -258,7 +259,7 @@ def report(
     if out.suffix == ".json":
         write_json_report(out, _report(record), error=None, exit_code=Exit.DONE)
     else:
-        write_report(out, report_page(describe_journal_page(record)))
+        write_report(out, report_page(describe_journal_page(record, SystemClock())))
     if as_json:
         show_json({"report": str(out)})
     else:
@@ -266,14 +267,18 @@ def report(
     return Exit.DONE
 
 
-def _status(record: JournalRecord, now: datetime) -> Mapping[str, Any]:
+def _status(record: JournalRecord, clock: Clock) -> Mapping[str, Any]:
     totals = {name: value for name, value in record.report.as_dict().items() if name != "failures"}
+    now, waits = clock.now(), find_waits(record, clock)
     return {
         "journal": record.name,
         "state": describe_state(record),
         **_job(record),
         **totals,
         "doubts": [{"rows": each.rows, "seconds": _age(each.sent_at, now)} for each in record.doubts],
+        "turned_away": waits.turned_away,
+        "resends_from": _iso(waits.resends_from),
+        "quarantine": waits.quarantine if waits.quarantine is None else round(waits.quarantine, 3),
         "source_ended": record.source_ended,
         "runs": record.runs,
         "seconds": round(record.worked, 3),
@@ -301,7 +306,8 @@ def _age(moment: datetime, now: datetime) -> float:
     return round(max(0.0, (now - moment).total_seconds()), 3)
 
 
-def _lines(record: JournalRecord, now: datetime) -> Iterator[Sequence[Part]]:
+def _lines(record: JournalRecord, clock: Clock) -> Iterator[Sequence[Part]]:
+    now = clock.now()
     yield (describe_title(record), "bold"), f": {describe_state(record)}"
     spec = find_spec(record)
     for name, value in describe_ids(spec.target).items() if spec else ():
@@ -312,6 +318,8 @@ def _lines(record: JournalRecord, now: datetime) -> Iterator[Sequence[Part]]:
             f"  begun {record.begun_at:%Y-%m-%d %H:%M:%S} UTC, {count(record.runs, 'run')}, last activity {ago} ago",
         )
         yield from _totals(record, now)
+    for sentence in find_waits(record, clock).describe():
+        yield (sentence,)
     yield (describe_next(record),)
 
 

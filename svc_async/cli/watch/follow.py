@@ -58,7 +58,7 @@ async def follow(
     """
     clock = clock or SystemClock()
     record = await read()
-    server = WatchServer(describe_journal_page(record))
+    server = WatchServer(describe_journal_page(record, clock))
     async with server.serve(port):
         await on_open(server.url)
         has_run = record.running
@@ -66,6 +66,6 @@ async def follow(
             await clock.sleep(_PAUSE)
             record = await read()
             has_run |= record.running
-            await server.update(describe_journal_page(record))
+            await server.update(describe_journal_page(record, clock))
         await server.end()
     return record
