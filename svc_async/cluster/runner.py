@@ -119,16 +119,19 @@ class _ShardTotals:
         observers: whom to tell.
         parts: the numbers of the shards of each part of the job.
         outcomes: what became of the shards that have ended; of the failures of a part, the first 10,000 and some more.
+        now: returns the monotonic time.
     """
 
     observers: Observers
     parts: Sequence[range] = ()
+    now: Callable[[], float] = time.monotonic
     outcomes: dict[int, ShardOutcome] = attrs.field(factory=dict[int, ShardOutcome])
     _kept: int = attrs.field(default=0, init=False)
     _encoded: set[tuple[str, int]] = attrs.field(factory=set[tuple[str, int]], init=False)
     _fragments: int = attrs.field(default=0, init=False)
     _latest: dict[int, Progress] = attrs.field(factory=dict[int, Progress], init=False)
-    _began: float = attrs.field(factory=time.monotonic, init=False)
+    _heard_at: dict[int, float] = attrs.field(factory=dict[int, float], init=False)
+    _began: float = attrs.field(default=attrs.Factory(lambda self: self.now(), takes_self=True), init=False)
     _phase: JobPhase = attrs.field(default="planning", init=False)
 
     def begin(self, phase: JobPhase) -> None:
@@ -152,7 +155,7 @@ class _ShardTotals:
         if shard in self.outcomes:
             return
         self._leave_encoding()  # what another worker announces may arrive late
-        self._latest[shard] = Progress(**message["progress"])
+        self._latest[shard], self._heard_at[shard] = Progress(**message["progress"]), self.now()
         self._phase = "sending"
         self._notify()
 
@@ -198,9 +201,18 @@ class _ShardTotals:
     def _notify(self) -> None:
         observer: Callable[[Progress], object] | None = self.observers.progress
         if observer is not None:
-            total = sum(self._latest.values(), Progress())
-            now = attrs.evolve(total, seconds=time.monotonic() - self._began, phase=self._phase, phase_total=None)
-            observer(now if self._phase != "sending" else self._add_share(now))
+            now = self.now()
+            total = sum((self._count_down(shard, now) for shard in self._latest), Progress())
+            told = attrs.evolve(total, seconds=now - self._began, phase=self._phase, phase_total=None)
+            observer(told if self._phase != "sending" else self._add_share(told))
+
+    def _count_down(self, shard: int, now: float) -> Progress:
+        """Return the progress of a shard as it is now: one that waits announces nothing."""
+        progress = self._latest[shard]
+        if progress.resend_in is None:
+            return progress
+        rest = progress.resend_in - (now - self._heard_at[shard])
+        return attrs.evolve(progress, resend_in=rest) if rest > 0 else attrs.evolve(progress, waiting=0, resend_in=None)
 
     def _add_share(self, now: Progress) -> Progress:
         """Return the progress with how much is sent; shards that have not begun count as the others on average."""

@@ -103,9 +103,10 @@ class _Shard:
         self._all_failures.add(self._locate(failure))
 
     def _on_progress(self, progress: Progress) -> None:
+        waits = progress.waiting != self._last.waiting  # announced at once, since nothing may follow for minutes
         self._last = progress
         now = asyncio.get_running_loop().time()
-        if now >= self._next:
+        if waits or now >= self._next:
             self._next = now + _PAUSE
             self._announce()
 

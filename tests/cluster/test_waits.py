@@ -1,0 +1,43 @@
+"""What the caller of a job on a cluster hears of requests that its workers send again."""
+
+from typing import Any
+
+from svc_async.batch.report import Progress
+from svc_async.batch.settings import Observers
+from svc_async.cluster.job import ShardTask, WorkerSettings
+from svc_async.cluster.runner import _ShardTotals
+from svc_async.cluster.shard_rows import ShardRows
+from svc_async.cluster.worker.shard import _Shard
+from svc_async.engine.origin import SessionOrigin
+from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
+from svc_async.sandbox import VirtualClock
+
+
+async def test_a_wait_of_a_shard_is_counted_down_while_others_announce() -> None:
+    clock, heard = VirtualClock(), list[Progress]()
+    totals = _ShardTotals(Observers(progress=heard.append), parts=[range(2)], now=clock.monotonic)
+
+    def announce(shard: int, **progress: Any) -> tuple[Any, ...]:
+        totals.add({"shard": shard, "progress": progress})
+        return heard[-1].waiting, heard[-1].resend_in, heard[-1].resend_after
+
+    assert announce(0, waiting=2, resend_in=60.0, resend_after="HTTP 503", attempts=1) == (2, 60, "HTTP 503")
+    await clock.advance(seconds=45)
+    assert announce(1, accepted=5) == (2, 15, "HTTP 503")
+    await clock.advance(seconds=45)
+    assert announce(1, accepted=9) == (0, None, None)
+
+
+async def test_a_wait_of_a_shard_is_announced_at_once() -> None:
+    heard: list[int] = []
+    spec = UploadSpec(
+        target=TargetSpec(kind="audience", account_id="a1", list_id="c1"), source=SourceSpec(path="people.csv")
+    )
+    task = ShardTask(
+        job="job", run=1, number=0, spec=spec, settings=WorkerSettings(SessionOrigin(), "s", "1"), topic="t"
+    )
+    rows = ShardRows([], [])
+    shard = _Shard(task, rows, lambda _, message: heard.append(message["progress"]["waiting"]))
+    for waiting in (0, 1, 2, 0):
+        shard._on_progress(Progress(waiting=waiting))
+    assert heard == [0, 1, 2, 0]
