@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import attrs
 
@@ -37,6 +37,7 @@ _MAX_WAIT = 1.0
 
 T = TypeVar("T")
 _Kind = Literal["sleep", "timeout", "background"]
+_Mode = Literal["manual", "jump"]
 
 
 def require_event_loop() -> None:
@@ -188,14 +189,17 @@ class VirtualClock:
     Args:
         start: the initial time; a string is parsed as ISO 8601.
         mode: `manual` moves with `advance()` only; `jump` moves to the earliest sleeper whenever the loop is idle.
+
+    Raises:
+        ValueError: the start is no time with a time zone, or there is no such mode.
     """
 
-    def __init__(
-        self, start: datetime | str = "2026-06-10T12:00:00Z", *, mode: Literal["manual", "jump"] = "manual"
-    ) -> None:
-        moment = datetime.fromisoformat(start) if isinstance(start, str) else start
-        if moment.tzinfo is None:
-            raise ValueError("start must carry a time zone")
+    def __init__(self, start: datetime | str = "2026-06-10T12:00:00Z", *, mode: _Mode = "manual") -> None:
+        if mode not in get_args(_Mode):
+            raise ValueError(f"mode must be one of {', '.join(get_args(_Mode))}")
+        moment: Any = datetime.fromisoformat(start) if isinstance(start, str) else start
+        if not isinstance(moment, datetime) or moment.tzinfo is None:
+            raise ValueError("start must be a time with a time zone, such as 2026-06-10T12:00:00Z")
         self.mode = mode
         self._start = moment.astimezone(UTC)
         self._elapsed = 0.0

@@ -1,6 +1,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,15 @@ def test_virtual_time_does_not_move_by_itself() -> None:
     assert clock.now() == START
 
 
-def test_a_start_needs_a_time_zone() -> None:
+@pytest.mark.parametrize("start", ["2026-06-10T12:00:00", 1_781_092_800])
+def test_a_start_needs_a_time_zone(start: Any) -> None:
     with pytest.raises(ValueError, match="time zone"):
-        VirtualClock("2026-06-10T12:00:00")
+        VirtualClock(start)
+
+
+def test_a_clock_has_a_known_mode() -> None:
+    with pytest.raises(ValueError, match="mode must be one of manual, jump"):
+        VirtualClock(mode="Jump")  # type: ignore[arg-type] # on purpose
 
 
 async def test_advance_moves_both_readings() -> None:

@@ -1,10 +1,11 @@
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 import pytest
 
-from svc_async.sandbox import Fault, SandboxConfig
+from svc_async.sandbox import Fault, Faults, SandboxConfig
 from tests.support.browser import Browser
 from tests.support.raw_client import RawClient
 from tests.support.v2_client import RecordingReceiver, V2Client
@@ -69,6 +70,28 @@ async def test_chance_comes_from_a_seed(raw: RawClient, path: str) -> None:
         runs.append(await get_statuses(raw, path, 12))
     assert runs[0] == runs[1] != runs[2]
     assert set(runs[0]) == {200, 500}
+
+
+@pytest.mark.parametrize(
+    ("arm", "reason"),
+    [
+        (lambda faults: faults.on("PSOT"), r"method must be one of \*, GET, POST, PUT, DELETE"),
+        (lambda faults: faults.on("GET", None), "path must be a pattern"),
+        (lambda faults: faults.on().nth(0), "nth must be a whole number from 1"),
+        (lambda faults: faults.on().times(0), "times must be a whole number from 1"),
+        (lambda faults: faults.on().times("2"), "times must be a whole number from 1"),
+        (lambda faults: faults.on().probability(20, seed=1), "probability must be a number from 0 to 1"),
+        (lambda faults: faults.on().probability("1", seed=1), "probability must be a number from 0 to 1"),
+        (lambda faults: faults.on().do(Fault.hang(), stage="Before"), "stage must be one of before, effect, after"),
+        (lambda faults: faults.on().do(Fault.hang), "fault must be a Fault, such as"),
+        (lambda faults: faults.on().do("hang"), "fault must be a Fault, such as"),
+    ],
+)
+def test_what_could_never_strike_is_not_armed(arm: Callable[[Faults], object], reason: str) -> None:
+    faults = Faults()
+    with pytest.raises((TypeError, ValueError), match=reason):
+        arm(faults)
+    assert faults.armed == []
 
 
 async def test_unused_faults_are_known(raw: RawClient, path: str) -> None:

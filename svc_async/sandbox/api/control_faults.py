@@ -6,16 +6,15 @@ Kinds and fields have the names of the methods of `Fault` and of their arguments
 import re
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 import attrs
 
 from svc_async.sandbox.refusal import Problem, Refusal
-from svc_async.sandbox.server.faults import Fault, Faults, Injection, Plan, Stage
+from svc_async.sandbox.server.faults import METHODS, STAGES, Fault, Faults, Injection, Plan, Stage
 
 __all__ = ["KINDS", "FaultField", "FaultKind", "arm", "describe", "describe_kind"]
 
-_METHODS = ("*", "GET", "POST", "PUT", "DELETE")
 _LONGEST_PATTERN = 500
 _LONGEST_TEXT = 500
 _MOST_ARMED = 100
@@ -264,8 +263,8 @@ def _make_fault(body: Mapping[str, Any], common: Sequence[str] = ()) -> Fault:
 
 def _select(faults: Faults, body: Mapping[str, Any]) -> Plan:
     method, path = body.get("method", "*"), body.get("path", "*")
-    if method not in _METHODS:
-        raise _refuse("method", f"must be one of {', '.join(_METHODS)}")
+    if method not in METHODS:
+        raise _refuse("method", f"must be one of {', '.join(METHODS)}")
     if not isinstance(path, str) or not 0 < len(path) <= _LONGEST_PATTERN:
         raise _refuse("path", f"must be a pattern of up to {_LONGEST_PATTERN} characters")
     return faults.on(method, path)
@@ -289,10 +288,9 @@ def _narrow(plan: Plan, body: Mapping[str, Any]) -> Plan:
 
 
 def _read_stage(body: Mapping[str, Any]) -> Stage | None:
-    stages: tuple[Literal["before", "effect", "after"], ...] = get_args(Stage)
     stage = body.get("stage")
-    if stage is not None and stage not in stages:
-        raise _refuse("stage", f"must be one of {', '.join(stages)}")
+    if stage is not None and stage not in STAGES:
+        raise _refuse("stage", f"must be one of {', '.join(STAGES)}")
     return stage
 
 

@@ -1,17 +1,6 @@
-"""Faults, injected on purpose: when they strike, and what they do.
+"""What a fault does to the request that it strikes."""
 
-    sandbox.faults.on("POST", "*/custom_audiences/*/users").nth(2).do(Fault.http(503))
-    sandbox.faults.on("PUT").once().do(Fault.drop_connection(), stage="after")
-
-A fault strikes `before` the request is processed, instead of its `effect`, or `after` it took effect. Every armed fault
-counts every request that matches it. Of several that would strike a request at the same stage, the one that was armed
-first does.
-"""
-
-import itertools
-import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Literal, Protocol
 
@@ -21,7 +10,7 @@ import msgspec
 from svc_async.sandbox.refusal import Problem
 from svc_async.sandbox.server.rendering import Reply, render_json
 
-__all__ = ["Fault", "FaultTarget", "Faults", "Injection", "Plan", "Stage"]
+__all__ = ["Fault", "FaultTarget", "Stage"]
 
 Stage = Literal["before", "effect", "after"]
 
@@ -249,130 +238,3 @@ def _reply_with(reply: Reply) -> Act:
         return reply
 
     return act
-
-
-@attrs.define
-class Injection:
-    """A fault that is armed for matching requests.
-
-    Attributes:
-        number: tells it from the others, counted from 1.
-        seen: matching requests so far, whichever fault struck them.
-        struck: how often it struck.
-        preempted: how often another, armed before, struck in its place.
-    """
-
-    plan: "Plan"
-    fault: Fault
-    stage: Stage
-    number: int
-    seen: int = 0
-    struck: int = 0
-    preempted: int = 0
-
-    def applies_to(self, method: str, path: str, *, is_taken: bool) -> bool:
-        """Count a request and return whether the fault strikes it; not if another `is_taken` for its stage."""
-        if not self.plan.matches(method, path):
-            return False
-        self.seen += 1
-        if not self.plan.selects(self.seen, self.struck):
-            return False
-        self.preempted += is_taken
-        self.struck += not is_taken
-        return not is_taken
-
-    @property
-    def unused(self) -> bool:
-        """Whether it struck less often than planned."""
-        return self.struck < self.plan.expected
-
-    def __str__(self) -> str:
-        return f"{self.fault.name} on {self.plan.method} {self.plan.path}, {self.stage}: struck {self.struck} times"
-
-
-@attrs.define
-class Plan:
-    """The requests that a fault strikes: all that match, until it is narrowed.
-
-    Attributes:
-        expected: how often it should strike at least.
-        when: which of the matching requests it strikes, in words.
-    """
-
-    faults: "Faults" = attrs.field(repr=False)
-    method: str
-    path: str
-    expected: int = 1
-    when: str = "every request"
-    _chooser: Callable[[int, int], bool] = attrs.field(default=lambda _, __: True, repr=False)
-
-    def nth(self, number: int) -> "Plan":
-        """Strike only the nth of the matching requests, counted from 1, whichever faults struck those before it.
-
-        It does not strike at all if a fault that was armed before strikes this request at the same stage.
-        """
-        return attrs.evolve(self, when=f"only request {number}", chooser=lambda seen, _: seen == number)
-
-    def once(self) -> "Plan":
-        """Strike once: the first of the matching requests that no fault armed before strikes at the same stage."""
-        return self.times(1)
-
-    def times(self, number: int) -> "Plan":
-        """Strike the first `number` of the matching requests that no fault armed before strikes at the same stage."""
-        when = "the first request" if number == 1 else f"the first {number} requests"
-        return attrs.evolve(self, expected=number, when=when, chooser=lambda _, struck: struck < number)
-
-    def probability(self, share: float, *, seed: int) -> "Plan":
-        """Strike a random share of them, drawn from a seed."""
-        draw = random.Random(seed)  # noqa: S311 seeded, for tests
-        return attrs.evolve(
-            self, expected=0, when=f"{share:.0%} of the requests", chooser=lambda _, __: draw.random() < share
-        )
-
-    def do(self, fault: Fault, *, stage: Stage | None = None) -> Injection:
-        """Arm the fault."""
-        injection = Injection(self, fault, stage or fault.stage, next(self.faults.numbers))
-        self.faults.armed.append(injection)
-        return injection
-
-    def matches(self, method: str, path: str) -> bool:
-        """Return whether the method and the path match."""
-        return self.method in ("*", method) and fnmatchcase(path, self.path)
-
-    def selects(self, seen: int, struck: int) -> bool:
-        """Return whether a fault that has struck this often would strike the matching request with this number."""
-        return self._chooser(seen, struck)
-
-
-@attrs.define
-class Faults:
-    """The faults of one sandbox."""
-
-    armed: list[Injection] = attrs.field(factory=list[Injection])
-    numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), repr=False)
-
-    def on(self, method: str = "*", path: str = "*") -> Plan:
-        """Select requests by method and by a pattern of the path."""
-        return Plan(self, method.upper(), path)
-
-    def match(self, method: str, path: str) -> dict[Stage, Fault]:
-        """Return the faults that strike a request, at most one a stage: the first that was armed."""
-        struck: dict[Stage, Fault] = {}
-        for injection in self.armed:
-            if injection.applies_to(method, path, is_taken=injection.stage in struck):
-                struck[injection.stage] = injection.fault
-        return struck
-
-    def unused(self) -> list[Injection]:
-        """Return those that struck less often than planned."""
-        return [injection for injection in self.armed if injection.unused]
-
-    def disarm(self, number: int) -> bool:
-        """Disarm one by its number; return whether it was armed."""
-        before = len(self.armed)
-        self.armed = [injection for injection in self.armed if injection.number != number]
-        return len(self.armed) < before
-
-    def clear(self) -> None:
-        """Disarm all."""
-        self.armed.clear()
