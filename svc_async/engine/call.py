@@ -1,6 +1,7 @@
 """One call in progress: what its attempts waited for and answered; how it is reported and logged."""
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
@@ -75,7 +76,7 @@ class Call(Generic[T]):
         """Note that the call is repeated in some seconds."""
         self.repeated = error
         self._next_backoff = wait
-        log_repeat(self.request, error, wait)
+        log_repeat(self.request, error, wait, max_wait=None if self.slot is None else self.slot.max_wait)
 
     def describe_answer(self, request_id_header: str | None) -> CallAnswer:
         """Return the answer of a call that has succeeded."""
@@ -188,12 +189,26 @@ class Call(Generic[T]):
         return _name(self.request)
 
 
-def log_repeat(request: Request[Any], error: SvcError, wait: float) -> None:
-    """Log that a request is repeated in some seconds, and why."""
+def log_repeat(request: Request[Any], error: SvcError, wait: float, *, max_wait: float | None = None) -> None:
+    """Log that a request is repeated in some seconds, or after a wait at the governor of up to `max_wait`, and why."""
     # After a 429 the governor knows when, and its wait is part of the next attempt.
-    seconds = f"{wait:.3g}" if wait < _MANY_SECONDS else f"{wait:,.0f}"
-    when = "when the rate limit opens" if isinstance(error, RateLimited) and not wait else f"in {seconds} s"
-    _log.warning("%s: %s; repeated %s", _name(request), _describe(error), when)
+    is_at_governor = isinstance(error, RateLimited) and not wait
+    _log.warning(
+        "%s: %s; repeated %s",
+        _name(request),
+        _describe(error),
+        _describe_opening(max_wait) if is_at_governor else f"in {_format_seconds(wait)}",
+    )
+
+
+def _describe_opening(max_wait: float | None) -> str:
+    if max_wait is None or max_wait == math.inf:
+        return "when the rate limit opens"
+    return f"if the rate limit opens within {_format_seconds(max_wait)}"
+
+
+def _format_seconds(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds < _MANY_SECONDS else f"{seconds:,.0f} s"
 
 
 def _name(request: Request[Any]) -> str:

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from svc_async import InvalidArgument, NotFound, Session, TransportError, WouldWaitTooLong
+from svc_async import Governor, InvalidArgument, NotFound, Session, TransportError, WouldWaitTooLong
 from svc_async.monitoring import logs
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.support.loggers import keep_loggers  # noqa: F401 - a fixture
@@ -62,8 +62,33 @@ async def test_a_repeat_after_a_429_waits_for_the_rate_limit(
     await session.accounts.get(sandbox.account_id)
 
     (_, repeat), (_, call) = list_lines(caplog)
-    assert repeat == "GET /12/accounts/{account_id}: RateLimited (HTTP 429); repeated when the rate limit opens"
+    assert (
+        repeat == "GET /12/accounts/{account_id}: RateLimited (HTTP 429); repeated if the rate limit opens within 60 s"
+    )
     assert float(call.split("waited ")[1].split()[0]) > 20
+
+
+async def test_a_repeat_is_promised_only_within_the_longest_wait(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    sandbox.faults.on(*READ).once().do(Fault.rate_limited(reset=500))
+    async with Session.sandbox(sandbox, governor=Governor(max_wait=40, clock=sandbox.clock)) as session:
+        with pytest.raises(WouldWaitTooLong):
+            await session.accounts.get(sandbox.account_id)
+
+    (_, repeat), *_ = list_lines(caplog)
+    assert repeat.endswith("repeated if the rate limit opens within 40 s")
+
+
+async def test_a_repeat_without_a_longest_wait_waits_until_the_rate_limit_opens(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    sandbox.faults.on(*READ).once().do(Fault.rate_limited(reset=500))
+    async with Session.sandbox(sandbox, governor=Governor(max_wait=None, clock=sandbox.clock)) as session:
+        await session.accounts.get(sandbox.account_id)
+
+    (_, repeat), *_ = list_lines(caplog)
+    assert repeat.endswith("repeated when the rate limit opens")
 
 
 async def test_a_call_that_never_had_its_turn_has_not_waited(
