@@ -8,12 +8,12 @@ import attrs
 
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
-from svc_async.errors import InvalidArgument
 from svc_async.streams.buffer import Overflow
 from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
 from svc_async.streams.stream import QUEUE_BYTES, EventStream, Recover, StreamSettings
+from svc_async.value_rules import SEVERAL
 from svc_async.wire.checks import each, first_problem, length, not_empty, required
 from svc_async.wire.envelope import parse_detail
 from svc_async.wire.fields import fields_of
@@ -151,8 +151,7 @@ class Rules:
 
         Contract: FS-01, FS-02, `stream_rules.manage`.
         """
-        if isinstance(rules, str):
-            raise InvalidArgument("rules", "must be a sequence of rules")
+        SEVERAL.check("rules", rules)
         added = [Rule(rule) if isinstance(rule, str) else rule for rule in rules]
         request = _CHANGE(add=added).with_params(dry_run=dry_run)
         changed = await self._pipeline.send(request.with_problem(first_problem(_ADD_CHECKS, {"rules": added})))
@@ -179,8 +178,7 @@ class Rules:
 
         Contract: FS-01, `stream_rules.manage`.
         """
-        if isinstance(ids, str):
-            raise InvalidArgument("ids", "must be a sequence of ids")
+        SEVERAL.check("ids", ids)
         request = _CHANGE(delete={"ids": [*ids]}).with_params(dry_run=dry_run)
         changed = await self._pipeline.send(request.with_problem(first_problem(_DELETE_CHECKS, {"ids": [*ids]})))
         return DeletedRules(

@@ -14,6 +14,7 @@ from svc_async.auth.credentials import AppCredentials, Credentials, UserCredenti
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import AccessDenied, InvalidArgument
 from svc_async.open_enum import OpenEnum
+from svc_async.value_rules import TEXT, instance_of
 from svc_async.wire.checks import first_problem, not_empty, one_of, satisfies
 from svc_async.wire.envelope import make_unexpected
 from svc_async.wire.params import query_string
@@ -103,6 +104,7 @@ _ACCESS_TOKEN = Route(
     "POST", "/oauth/access_token", AccessToken, surface=Surface.BASE, oauth=("oauth_verifier",), reply=Reply.FORM
 )
 _ACCESS_CHECKS = (not_empty("verifier"),)
+_STEP_1 = instance_of(RequestToken, "the RequestToken of step 1")
 _INVALIDATE = Route(
     "POST", "/1.1/oauth/invalidate_token", InvalidatedAccessToken, surface=Surface.BASE, reply=Reply.BODY
 )
@@ -133,6 +135,7 @@ class OAuth1Flow:
 
         Contract: AUTH-01, `oauth1.request_token`.
         """
+        TEXT.check("callback", callback)
         request = _REQUEST_TOKEN(oauth_callback=callback, svc_auth_access_type=access_type)
         problem = first_problem(_REQUEST_CHECKS, {"callback": callback, "access_type": access_type})
         token, answer = await self._authorize(self._require_app()).send_with_answer(request.with_problem(problem))
@@ -189,11 +192,16 @@ class OAuth1Flow:
 
         Contract: AUTH-14, AUTH-14c.
         """
-        is_url = redirect.startswith("/") or urlsplit(redirect).scheme
-        fields = dict(parse_qsl(urlsplit(redirect).query if is_url else redirect.removeprefix("?")))
+        try:
+            _STEP_1.check("request_token", request_token)
+            TEXT.check("redirect", redirect)
+            is_url = redirect.startswith("/") or urlsplit(redirect).scheme
+            fields = dict(parse_qsl(urlsplit(redirect).query if is_url else redirect.removeprefix("?")))
+        finally:
+            del redirect  # it holds the verifier, which must not be among the locals of a traceback
         problem = _find_problem(fields, request_token)
         verifier = fields.get("oauth_verifier", "")
-        del redirect, fields  # they hold the verifier, which must not be among the locals of a traceback
+        del fields  # likewise
         if problem is not None:
             del verifier
             raise problem
@@ -212,15 +220,19 @@ class OAuth1Flow:
         Contract: AUTH-14, `oauth1.access_token`.
         """
         app = self._require_app()
+        _STEP_1.check("request_token", request_token)
         granted = UserCredentials(
             consumer_key=app.consumer_key,
             consumer_secret=app.consumer_secret,
             token=request_token.oauth_token,
             token_secret=request_token.oauth_token_secret,
         )
-        problem = first_problem(_ACCESS_CHECKS, {"verifier": verifier})
-        request = _ACCESS_TOKEN(oauth_verifier=verifier).with_problem(problem)
-        del verifier  # it must not be among the locals of a traceback
+        try:
+            TEXT.check("verifier", verifier)
+            problem = first_problem(_ACCESS_CHECKS, {"verifier": verifier})
+            request = _ACCESS_TOKEN(oauth_verifier=verifier).with_problem(problem)
+        finally:
+            del verifier  # it must not be among the locals of a traceback
         return await self._authorize(granted).send(request)
 
     async def invalidate_token(self) -> InvalidatedAccessToken:

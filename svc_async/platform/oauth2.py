@@ -13,6 +13,7 @@ from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import AccessDenied, InvalidArgument, Unauthorized, UnexpectedAnswer
 from svc_async.open_enum import OpenEnum
+from svc_async.value_rules import SEVERAL, TEXT, instance_of, or_none
 from svc_async.wire.checks import one_of
 from svc_async.wire.envelope import make_unexpected
 from svc_async.wire.records import Record
@@ -68,6 +69,7 @@ _GRANT: Route[Mapping[str, Any]] = Route(
     "POST", "/2/oauth2/token", None, surface=Surface.BASE, form=True, reply=Reply.BODY
 )
 _PAGE = "/2/oauth2/authorize"
+_PENDING = instance_of(PendingAuthorization, "the result of authorization_url")
 
 
 async def fetch_app_token(pipeline: Pipeline, app: AppCredentials) -> AppToken:
@@ -149,8 +151,9 @@ class OAuth2:
 
         Contract: AUTH-26.
         """
-        if not scopes or isinstance(scopes, str):
+        if not (scopes and SEVERAL.accepts(scopes)):
             raise InvalidArgument("scopes", "must name at least one scope, such as ['follow.read']")
+        TEXT.check("redirect_uri", redirect_uri)
         page = f"{self._pipeline.endpoints.base_url}{_PAGE}"
         client = _find_client(self._app, client_id)
         return grants.begin_authorization(page, client_id=client.client_id, redirect_uri=redirect_uri, scopes=scopes)
@@ -171,6 +174,8 @@ class OAuth2:
         """
         client = _find_client(self._app, client_id)
         try:
+            _PENDING.check("pending", pending)
+            TEXT.check("redirect", redirect)
             code = grants.parse_code(redirect, pending)
         finally:
             del redirect  # it holds the code, which must not be among the locals of a traceback
@@ -211,6 +216,7 @@ class _Client:
 
 
 def _find_client(app: AppCredentials | None, client_id: str | None) -> _Client:
+    or_none(TEXT).check("client_id", client_id)
     known = app.client_id if app else None
     chosen = client_id or known
     if chosen is None:

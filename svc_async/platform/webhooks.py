@@ -12,6 +12,7 @@ from svc_async.deprecation import deprecate
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import ApiError, InvalidArgument, WebhookInvalid
+from svc_async.value_rules import SECONDS_OR_INFINITE
 from svc_async.wire.checks import Check, first_problem, length, related, satisfies
 from svc_async.wire.params import to_utc
 from svc_async.wire.records import Record, Timestamp
@@ -212,6 +213,7 @@ class Webhooks:
             WebhookInvalid: it did not become valid in time.
             BadRequest: the URL was refused; see `create`.
         """
+        SECONDS_OR_INFINITE.check("within", within)
         deadline = self._pipeline.clock.monotonic() + within
         known = await self._find(url) or await self._create_or_find(url)
         if known.valid:
@@ -277,6 +279,7 @@ class Webhooks:
             Conflict: another job was running for too long.
             WebhookInvalid: the webhook is invalid, so nothing would be delivered; see `ensure`.
         """
+        SECONDS_OR_INFINITE.check("within", within)
         deadline = self._pipeline.clock.monotonic() + within
         now = self._pipeline.clock.now()
         first = _floor_minute("since", since)

@@ -25,6 +25,7 @@ from svc_async.printable import clean
 from svc_async.private_files import is_exposed, write_private
 from svc_async.profiles.connection import APP, HOSTS, TOKEN, TRY, ConnectionSettings, parse_settings
 from svc_async.profiles.toml_text import edit_table
+from svc_async.value_rules import NAME, ValueRule, instance_of, or_none
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
 
@@ -50,9 +51,15 @@ _SERVICE = (*APP, *TOKEN, "bearer_token", *HOSTS, "ads_sandbox_url")
 SETTINGS = (*_SERVICE, "state_url")
 
 _LONGEST_SETTING = 8_192
-_LONGEST_NAME = 200
 _LARGEST_FILE = 65_536
 _MOST_DOTS = 1_000  # in a line: the time to parse a key in TOML grows with the square of its parts
+
+
+_FILE = or_none(instance_of(Path, "a pathlib.Path"), "the file of this user")
+_SETTINGS = ValueRule(
+    lambda value: isinstance(value, Mapping) and all(isinstance(text, str) for text in (*value, *value.values())),
+    "a mapping of strings",
+)
 
 
 class _Values(dict[str, Any]):
@@ -98,13 +105,15 @@ def from_profile(name: str = "default", *, path: Path | None = None) -> Connecti
             them.
         UnusableFile: the file does not exist or cannot be read.
     """
-    path = path or default_path()
+    path = _locate(path)
     return _use_profile(name, _read_profile(name, path), path)
 
 
 def is_stored(name: str, *, path: Path | None = None) -> bool:
     """Whether there is a profile of this name."""
-    return _exists(path := path or default_path()) and name in _load(path)
+    NAME.check("profile", name)
+    path = _locate(path)
+    return _exists(path) and name in _load(path)
 
 
 def check(name: str, *, path: Path | None = None) -> None:
@@ -118,7 +127,7 @@ def check(name: str, *, path: Path | None = None) -> None:
         InvalidArgument: the profile has unknown settings.
         UnusableFile: the file cannot be changed safely.
     """
-    _edit_file(name, {}, (), path or default_path())
+    _edit_file(name, {}, (), _locate(path))
 
 
 def write(name: str, settings: Mapping[str, str], *, path: Path | None = None) -> Path:
@@ -134,9 +143,12 @@ def write(name: str, settings: Mapping[str, str], *, path: Path | None = None) -
     Raises:
         UnusableFile: the file cannot be changed safely; it is left unchanged.
     """
-    added = _Values(settings)
-    del settings  # they must not be among the locals of a traceback
-    return _change(name, added, (), path or default_path())
+    try:
+        _SETTINGS.check("settings", settings)
+        added = _Values(settings)
+    finally:
+        del settings  # they must not be among the locals of a traceback
+    return _change(name, added, (), _locate(path))
 
 
 def remove(name: str, settings: Iterable[str], *, path: Path | None = None) -> Path:
@@ -151,7 +163,8 @@ def remove(name: str, settings: Iterable[str], *, path: Path | None = None) -> P
         InvalidArgument: there is no such profile.
         UnusableFile: the file cannot be changed safely.
     """
-    path = path or default_path()
+    NAME.check("profile", name)
+    path = _locate(path)
     _select(_load(path), name, path)
     return _change(name, {}, settings, path)
 
@@ -230,8 +243,8 @@ def _read_chosen(environ: Mapping[str, str] | None) -> tuple[str, Mapping[str, s
 
 
 def _read_profile(name: str, path: Path | None = None, *, chosen_by: str = "") -> Mapping[str, str]:
-    path = path or default_path()
-    _check_name(name)
+    path = _locate(path)
+    NAME.check("profile", name)
     if not _exists(path):
         advice = f"`svc-async auth login --profile NAME` creates one, {TRY}"
         raise UnusableFile("file", path, f"does not exist, so there is no profile {name!r}{chosen_by}; {advice}")
@@ -251,9 +264,10 @@ def _warn_of_exposure(path: Path) -> None:
     logging.getLogger("svc_async").warning(advice, clean(str(path)))
 
 
-def _check_name(name: str) -> None:
-    if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise InvalidArgument("profile", f"must have a name of at most {_LONGEST_NAME} printable characters")
+def _locate(path: Path | None) -> Path:
+    """Return the file of profiles: the given one, or the user's."""
+    _FILE.check("path", path)
+    return path or default_path()
 
 
 def _select(profiles: Mapping[str, object], name: str, path: Path) -> Mapping[str, str]:
@@ -275,7 +289,7 @@ def _change(name: str, added: Mapping[str, str], removed: Iterable[str], path: P
 
 def _edit_file(name: str, added: Mapping[str, str], removed: Iterable[str], path: Path) -> str:
     """Return the new content of the file, if it can be changed safely."""
-    _check_name(name)
+    NAME.check("profile", name)
     exists = _exists(path)
     if path.is_symlink():
         raise UnusableFile("file", path, "is a symbolic link, through which no secrets are written")

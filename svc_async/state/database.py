@@ -15,6 +15,7 @@ import attrs
 from svc_async.errors import InvalidArgument
 from svc_async.state.database_url import DatabaseUrl
 from svc_async.state.errors import StateUnavailable, UnusableState
+from svc_async.value_rules import TEXT
 
 if TYPE_CHECKING:
     import asyncpg
@@ -311,7 +312,7 @@ def _is_open(connection: "Connection") -> bool:
 
 
 def _check_schema(schema: str) -> None:
-    if not _is_schema(schema):
+    if not TEXT.accepts(schema) or not _is_schema(schema):
         raise InvalidArgument("schema", "must consist of at most 63 lower-case ASCII letters, digits and _")
 
 

@@ -6,6 +6,7 @@ import attrs
 
 from svc_async.errors import InvalidArgument
 from svc_async.printable import clean
+from svc_async.value_rules import TEXT
 
 __all__ = ["DatabaseUrl"]
 
@@ -32,7 +33,7 @@ class DatabaseUrl:
         Raises:
             InvalidArgument: it is not the URL of a PostgreSQL database; the message leaves it out.
         """
-        name = _describe(text) if len(text) <= _LONGEST else None
+        name = _describe(text) if TEXT.accepts(text) and len(text) <= _LONGEST else None
         try:
             if name is None:
                 raise InvalidArgument("state_url", "must begin with postgresql:// and name a database")

@@ -20,7 +20,7 @@ from svc_async.errors import InvalidArgument, WrongState
 from svc_async.state.database import Database
 from svc_async.state.errors import StateUnavailable, UnusableState
 from svc_async.state.event_lease import EventLease
-from svc_async.value_rules import DURATION
+from svc_async.value_rules import DURATION, NAME
 from svc_async.webhooks.keyed_lock import KeyedLock
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
 from svc_async.webhooks.stores.inbox import StoredEvent
@@ -34,7 +34,6 @@ DEFAULT_LEASE = timedelta(seconds=60)
 _LOADS = 4  # in the time of a lease
 _MOST_EVENTS = 1_000
 _MOST_BYTES = 2**24
-_LONGEST_NAME = 200
 _DELAYS = (0.1, 0.5, 2.0)  # seconds before a commit or a removal is repeated; repeating them changes nothing
 _ATTEMPTS = 3  # of what another end of the lease undoes
 _NIL_UUID = UUID(int=0)
@@ -81,7 +80,7 @@ class SharedEvents:
         DURATION.check("lease", lease)
         if not timedelta(seconds=1) <= lease <= timedelta(days=1):
             raise InvalidArgument("lease", "must be from one second to one day")
-        _check_name(receiver)
+        NAME.check("receiver", receiver)
         self._state = state
         self._receiver = receiver
         self._ttl = ttl
@@ -317,11 +316,6 @@ class SharedEvents:
     def _database(self) -> Database:
         self._require_open()
         return self._state.database
-
-
-def _check_name(receiver: object) -> None:
-    if not isinstance(receiver, str) or not 0 < len(receiver) <= _LONGEST_NAME or not receiver.isprintable():
-        raise InvalidArgument("receiver", f"must have a name of at most {_LONGEST_NAME} printable characters")
 
 
 def _read_no_time() -> None:

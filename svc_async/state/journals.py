@@ -20,9 +20,9 @@ from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.journal.records import MAX_SIZE, Records, check_rows
 from svc_async.batch.journal.state import JobState
 from svc_async.batch.journal.store import Begin, JournalStore
-from svc_async.errors import InvalidArgument
 from svc_async.state.errors import UnusableState
 from svc_async.state.journal_store import JournalRun, StateStore
+from svc_async.value_rules import NAME
 
 if TYPE_CHECKING:
     import asyncpg
@@ -33,7 +33,6 @@ __all__ = ["JournalSummary", "StateJournal", "list_journals", "prune_journals"]
 
 T = TypeVar("T")
 
-_LONGEST_NAME = 200
 _RETRY_PAUSES = (0.1, 0.5, 1.0, 2.0, 4.0)
 _LONGEST_SILENCE = timedelta(seconds=60)
 """A run that has not committed for so long is shown as stopped; it is fenced in any case."""
@@ -59,10 +58,9 @@ class StateJournal:
         """Return the journal of a job.
 
         Raises:
-            InvalidArgument: the name has more than 200 characters, or some that cannot be printed.
+            InvalidArgument: it is no name of 1 to 200 printable characters.
         """
-        if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
-            raise InvalidArgument("job", f"must have 1 to {_LONGEST_NAME} printable characters")
+        NAME.check("job", name)
         return cls(name, database)
 
     def shard(self, number: int) -> "StateJournal":

@@ -220,7 +220,7 @@ class SharedState:
             receiver: receivers with the same name handle the same events, each event once.
 
         Raises:
-            InvalidArgument: the name is empty, too long or not printable.
+            InvalidArgument: it is no name of 1 to 200 printable characters.
         """
         from svc_async.state.events import SharedEvents  # noqa: PLC0415 - few programs receive events
 
@@ -272,7 +272,7 @@ class SharedState:
             job: names the job, at most 200 printable characters.
 
         Raises:
-            InvalidArgument: the name is too long, or cannot be printed.
+            InvalidArgument: it is no name of 1 to 200 printable characters.
             WrongState: the state is not open.
         """
         from svc_async.state.journals import StateJournal  # noqa: PLC0415 - loaded only where it is used

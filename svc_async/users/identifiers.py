@@ -16,6 +16,7 @@ import attrs
 
 from svc_async.errors import InvalidArgument
 from svc_async.users.lines import HashedTexts, MatchLines, compile_lines, hash_matching, join_lines, parse_hashes
+from svc_async.value_rules import TEXT
 
 __all__ = [
     "IDENTIFIERS",
@@ -269,7 +270,7 @@ def _require_region(region: str) -> None:
         import phonenumbers  # noqa: PLC0415 - the extra `phone`, 20 times the weight of this module
     except ImportError:
         raise InvalidArgument("phone_region", 'needs the extra "phone": pip install "svc-async[phone]"') from None
-    if region not in phonenumbers.SUPPORTED_REGIONS:
+    if not TEXT.accepts(region) or region not in phonenumbers.SUPPORTED_REGIONS:
         raise InvalidArgument("phone_region", "must be a region of two capital letters, such as DE")
 
 

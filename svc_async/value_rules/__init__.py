@@ -4,7 +4,7 @@ A setting of a wrong type would otherwise fail when it is first used, which may 
 is also a validator of attrs, which names the field.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from inspect import iscoroutinefunction
 from math import inf, isfinite
@@ -23,10 +23,12 @@ __all__ = [
     "FUNCTION",
     "MAPPING",
     "MOMENT",
+    "NAME",
     "PLAIN_FUNCTION",
     "POSITIVE_SECONDS",
     "SECONDS",
     "SECONDS_OR_INFINITE",
+    "SEVERAL",
     "SHARE",
     "TEXT",
     "ValueRule",
@@ -120,6 +122,8 @@ def one_of(values: Sequence[str]) -> ValueRule:
     return ValueRule(lambda value: value in values, f"one of {', '.join(values)}")
 
 
+_LONGEST_NAME = 200
+
 COUNT = whole_number(1)
 DATE = instance_of(date, "a date")
 DURATION = instance_of(timedelta, "a timedelta")
@@ -128,11 +132,18 @@ FUNCTION = ValueRule(callable, "a function")
 PLAIN_FUNCTION = ValueRule(is_plain_function, "a plain function, not a coroutine function")
 MAPPING = instance_of(Mapping, "a mapping")
 MOMENT = ValueRule(is_aware, "a datetime with a time zone", ("GEN-12",))
+NAME = ValueRule(
+    lambda value: isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME and value.isprintable(),
+    f"a name of 1 to {_LONGEST_NAME} printable characters",
+)
 POSITIVE_SECONDS = ValueRule(
     lambda value: is_number(value) and isfinite(value) and value > 0, "a number of seconds greater than 0"
 )
 SECONDS = ValueRule(
     lambda value: is_number(value) and isfinite(value) and value >= 0, "a number of seconds of at least 0"
+)
+SEVERAL = ValueRule(
+    lambda value: isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping), "a sequence"
 )
 SECONDS_OR_INFINITE = ValueRule(lambda value: is_number(value) and value >= 0, SECONDS.words)
 SHARE = ValueRule(lambda value: is_number(value) and 0 <= value <= 1, "a number from 0 to 1")

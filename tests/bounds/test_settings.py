@@ -58,7 +58,7 @@ def read_variable(name: str) -> str:
 
 VARIABLES: Mapping[str, str] = {
     **dict.fromkeys([*APP, "SVC_CONSUMER_KEY", "SVC_ACCESS_TOKEN_SECRET"], "must have at most 8,192 characters"),
-    "SVC_PROFILE": "must have a name of at most 200 printable characters",
+    "SVC_PROFILE": "must be a name of 1 to 200 printable characters",
 }
 
 

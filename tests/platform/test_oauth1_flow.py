@@ -61,7 +61,7 @@ async def test_a_callback_is_any_absolute_url(service: ScriptedServer, callback:
 
 
 @pytest.mark.rule("AUTH-02")
-@pytest.mark.parametrize("callback", ["", "example.test", "/back", "https://", "https:///back", "a b:c", ":x", "x:", 5])
+@pytest.mark.parametrize("callback", ["", "example.test", "/back", "https://", "https:///back", "a b:c", ":x", "x:"])
 async def test_what_is_no_callback_is_not_sent(service: ScriptedServer, callback: str) -> None:
     with pytest.raises(InvalidArgument, match="^callback must be an absolute URL or 'oob'"):
         await request_token(service, callback)
