@@ -100,13 +100,13 @@ class Session(RawCalls):
                 credentials, app=app, endpoints=endpoints, proxy=proxy, clock=clock, **options
             )
         finally:
-            del proxy  # its password must not be among the locals of a traceback
+            del credentials, proxy  # secrets must not be among the locals of a traceback
         self._bind(settings)
 
     def _bind(self, source: SettingsSource, resources: SessionResources | None = None) -> None:
         self._source = source
         self._resources = resources
-        self._is_derived = resources is not None
+        self._made_from: tuple[Session, SessionResources] | None = None
         self._was_closed = False
         self._closing = AsyncExitStack()
         self._changing = asyncio.Lock()
@@ -114,7 +114,7 @@ class Session(RawCalls):
     def __repr__(self) -> str:
         if not hasattr(self, "_source"):  # in a traceback of its constructor
             return "<Session, not created>"
-        return f"<Session {self._source.description}, {'closed' if self._resources is None else 'open'}>"
+        return f"<Session {self._source.description}, {'closed' if self._find_resources() is None else 'open'}>"
 
     @classmethod
     def from_env(cls, **options: Unpack[SessionOptions]) -> "Session":
@@ -177,9 +177,9 @@ class Session(RawCalls):
             StateUnavailable: the database of the state cannot be reached.
         """
         async with self._changing:
-            if self._resources is None:
-                if self._is_derived:
-                    raise WrongState("the session was closed; make another one with as_user()")
+            if self._made_from is not None:
+                self._require_open()
+            elif self._resources is None:
                 async with AsyncExitStack() as stack:
                     self._resources = await open_resources(self._source, stack)
                     self._closing = stack.pop_all()
@@ -198,7 +198,7 @@ class Session(RawCalls):
                 await self._closing.aclose()
 
     async def __aenter__(self) -> Self:
-        if self._resources is not None and not self._is_derived:
+        if self._resources is not None and self._made_from is None:
             raise WrongState("the session is open already")
         return await self.open()
 
@@ -261,12 +261,7 @@ class Session(RawCalls):
         """
         or_none(POSITIVE_SECONDS).check("timeout", timeout)
         RETRIES.check("retries", retries)
-        resources = self._require_open()
-        pipeline = resources.pipeline.but(
-            timeout=resources.pipeline.timeout if timeout is None else timeout,
-            retries=resources.pipeline.retries if retries is None else retries,
-        )
-        return self._derive(attrs.evolve(resources, pipeline=pipeline))
+        return self._derive(self._require_open().but(timeout, retries))
 
     def as_user(
         self, credentials: Credentials, *, on_token: Callable[[OAuth2UserCredentials], object] | None = None
@@ -294,6 +289,7 @@ class Session(RawCalls):
     def _derive(self, resources: SessionResources) -> "Session":
         session = copy.copy(self)
         session._bind(self._source, resources)  # noqa: SLF001 - the same class
+        session._made_from = self, self._require_open()  # noqa: SLF001 - likewise
         return session
 
     @property
@@ -386,10 +382,18 @@ class Session(RawCalls):
         return ProductCatalogHandle(self._require_open().ads_pipeline, product_catalog_id)
 
     def _require_open(self) -> SessionResources:
-        if self._resources is None:
-            what = "was closed" if self._was_closed else "is not open"
-            raise WrongState(f"the session {what}; use it inside `async with`, or between open() and close()")
-        return self._resources
+        if (resources := self._find_resources()) is not None:
+            return resources
+        if self._made_from is not None:
+            raise WrongState("the session was closed; make another one with as_user() or but()")
+        what = "was closed" if self._was_closed else "is not open"
+        raise WrongState(f"the session {what}; use it inside `async with`, or between open() and close()")
+
+    def _find_resources(self) -> SessionResources | None:
+        """Return what it uses while it is open, and the session that it was made from has not been closed."""
+        session, used = self._made_from or (None, None)
+        is_over = session is not None and session._find_resources() is not used  # noqa: SLF001 - the same class
+        return None if is_over else self._resources
 
     @property
     def _pipeline(self) -> Pipeline:

@@ -92,6 +92,14 @@ class SessionResources:
         user = identity(self.settings.app or self.settings.credentials)
         return self.pipeline.but(tokens=self.app_tokens, user=user)
 
+    def but(self, timeout: float | None, retries: Retries | None) -> "SessionResources":
+        """Return what a session with another timeout or other retries uses; None leaves them."""
+        pipeline = self.pipeline.but(
+            timeout=self.pipeline.timeout if timeout is None else timeout,
+            retries=self.pipeline.retries if retries is None else retries,
+        )
+        return attrs.evolve(self, pipeline=pipeline)
+
     def as_user(
         self, credentials: Credentials, on_token: Callable[[OAuth2UserCredentials], object] | None
     ) -> "SessionResources":

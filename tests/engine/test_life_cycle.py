@@ -30,6 +30,7 @@ from svc_async.webhooks import SigningKey, WebhookReceiver
 from tests.support.tasks import run_ready_tasks
 
 READ = ("GET", "*/accounts/*")
+MAKE_ANOTHER = r"^the session was closed; make another one with as_user\(\) or but\(\)$"
 
 
 async def test_a_session_is_opened_and_closed_without_a_block(sandbox: Sandbox) -> None:
@@ -240,7 +241,7 @@ async def test_closing_the_session_of_a_user_leaves_the_connections_open(session
         assert await user.accounts.list().first() is not None
     with pytest.raises(WrongState, match="^the session was closed"):
         user.account("a")
-    with pytest.raises(WrongState, match=r"^the session was closed; make another one with as_user\(\)"):
+    with pytest.raises(WrongState, match=MAKE_ANOTHER):
         await user.open()
 
     assert await session.accounts.list().first() is not None
@@ -251,9 +252,37 @@ async def test_the_session_of_a_user_ends_with_the_one_it_was_made_from(sandbox:
     async with Session.sandbox(sandbox) as session:
         user = session.as_user(other_user(sandbox))
     with pytest.raises(WrongState, match="^the session was closed"):
-        await user.accounts.list().first()
-    with pytest.raises(WrongState, match="^the session was closed"):
         session.as_user(other_user(sandbox))
+    async with session:  # opened again, with other connections
+        await check_closed(user)
+
+
+async def test_a_view_ends_with_any_session_that_it_was_made_from(session: Session, sandbox: Sandbox) -> None:
+    user = session.as_user(other_user(sandbox))
+    view = user.but(timeout=5)
+    async with view:
+        assert repr(view) == "<Session with the sandbox, open>"
+    view = user.but(timeout=5)
+    await user.close()
+    await check_closed(user)
+    await check_closed(view)
+    assert await session.accounts.list().first() is not None
+
+
+async def check_closed(session: Session) -> None:
+    assert repr(session) == "<Session with the sandbox, closed>"
+    with pytest.raises(WrongState, match=MAKE_ANOTHER):
+        await session.open()
+    with pytest.raises(WrongState, match=MAKE_ANOTHER):
+        async with session:
+            """Not reached."""
+    with pytest.raises(WrongState, match=MAKE_ANOTHER):
+        session.account("a")
+    with pytest.raises(WrongState, match=MAKE_ANOTHER):
+        session.but(timeout=5)
+    with pytest.raises(WrongState, match=MAKE_ANOTHER):
+        await session.request("GET", "/12/accounts")
+    await session.close()
 
 
 async def test_a_user_needs_credentials_and_wrong_ones_are_refused(session: Session, sandbox: Sandbox) -> None:
