@@ -120,6 +120,11 @@ class Sandbox:
         await self.aclose()
 
     @property
+    def is_running(self) -> bool:
+        """Whether it serves: it was started, and not closed."""
+        return self._server is not None
+
+    @property
     def base_url(self) -> str:
         """The URL of the main API; valid once the sandbox serves."""
         return self._make_url(self._host)

@@ -16,7 +16,7 @@ from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts
 from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import Governor
 from svc_async.monitoring import Subscribers
-from svc_async.value_rules import CLOCK, COUNT, FLAG, FUNCTION, TEXT, has_members, instance_of, or_none
+from svc_async.value_rules import CLOCK, COUNT, FLAG, FUNCTION, TEXT, ValueRule, has_members, instance_of, or_none
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
 
@@ -96,7 +96,8 @@ _APP = or_none(instance_of(AppCredentials, "AppCredentials(...)"))
 _ENDPOINTS = instance_of(Endpoints, "Endpoints(...)")
 _GOVERNOR = or_none(has_members("a Governor", "slot"))  # or a test's own
 _STATE = or_none(has_members("a SharedState, such as SharedState.open(url)", "is_open", "windows", "owns"))
-_SANDBOX = or_none(has_members("a Sandbox that was started", "base_url", "ads_url", "credentials"))
+_SANDBOX = has_members("a Sandbox that was started", "base_url", "ads_url", "credentials", "is_running")
+_RUNNING = ValueRule(lambda sandbox: sandbox.is_running, _SANDBOX.words)
 
 
 @attrs.frozen(kw_only=True)
@@ -147,14 +148,12 @@ class SessionSettings:
         Raises:
             InvalidArgument: names the one that is missing or breaks its rule.
         """
-        caller = credentials or app
         try:
             or_none(TEXT).check("proxy", proxy)
             proxies = dict.fromkeys(Surface, proxy_url(proxy)) if proxy else {}
+            caller = _find_caller(credentials, app)
         finally:
-            del proxy  # its password must not be among the locals of a traceback
-        if not isinstance(caller, Credentials):
-            raise InvalidArgument("credentials", f"must be given{_ADVICE}")
+            del proxy, credentials  # secrets must not be among the locals of a traceback
         if endpoints is None:
             raise InvalidArgument("endpoints", f"must be given{_ADVICE}")
         return cls(
@@ -214,7 +213,7 @@ class SandboxSource:
         Raises:
             InvalidArgument: names the option that breaks its rule.
         """
-        _SANDBOX.check("running", running)
+        or_none(_SANDBOX).check("running", running)
         nobody = AppCredentials(consumer_key="sandbox", consumer_secret="sandbox")  # noqa: S106 - stands for the sandbox's
         nowhere = Endpoints(base_url="http://localhost", ads_url="http://localhost")
         settings = SessionSettings(credentials=nobody, app=None, endpoints=nowhere, **options)
@@ -238,7 +237,9 @@ class SandboxSource:
     async def resolve(self, stack: AsyncExitStack) -> SessionSettings:
         """Return the settings with those of the sandbox, which is started if none was given."""
         sandbox = self.running
-        if sandbox is None:
+        if sandbox is not None:
+            _RUNNING.check("running", sandbox)
+        else:
             sandbox = await stack.enter_async_context(self.create_sandbox())
         _log.info("this session uses the embedded sandbox at %s", sandbox.base_url)
         hosts = Endpoints(base_url=sandbox.base_url, ads_url=sandbox.ads_url, ads_sandbox_url=sandbox.ads_sandbox_url)
@@ -250,6 +251,16 @@ class SandboxSource:
             clock=sandbox.clock,
         )
         return await settings.resolve(stack)
+
+
+def _find_caller(credentials: Credentials | None, app: AppCredentials | None) -> Credentials:
+    _APP.check("app", app)
+    caller: object = app if credentials is None else credentials
+    if isinstance(caller, Credentials):
+        return caller
+    rule = f"must be given{_ADVICE}" if caller is None else "must be the credentials of a user or an app"
+    del credentials, caller  # secrets must not be among the locals of a traceback
+    raise InvalidArgument("credentials", rule)
 
 
 def app_of(credentials: Credentials) -> AppCredentials | None:

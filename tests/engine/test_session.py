@@ -34,6 +34,7 @@ from svc_async.errors import Sent
 from svc_async.monitoring import CallEvent
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
 from svc_async.wire.fields import list_field_names
+from tests.support.tracebacks import find_shown
 
 HOSTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
 
@@ -146,10 +147,31 @@ async def test_a_sandbox_of_its_own_is_closed_when_the_session_cannot_open(monke
     assert len(closed) == 1
 
 
-@pytest.mark.parametrize("bad", [None, {"consumer_key": "k"}, "key"])
+@pytest.mark.parametrize("bad", [{"consumer_secret": "hush"}, {}, "hush", "", 5], ids=repr)
 def test_what_are_no_credentials_are_refused(bad: Any) -> None:
-    with pytest.raises(InvalidArgument, match="^credentials must be given"):
-        Session(bad, endpoints=HOSTS)
+    rule = "^credentials must be the credentials of a user or an app$"
+    for app in (None, AppCredentials(consumer_key="k", consumer_secret="s")):
+        with pytest.raises(InvalidArgument, match=rule) as caught:
+            Session(bad, app=app, endpoints=HOSTS)
+        assert find_shown(caught.value, "hush") == []
+
+
+@pytest.mark.parametrize("bad", [{"consumer_key": "k"}, "key", 0], ids=repr)
+def test_what_is_no_app_is_refused_without_a_user_too(bad: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^app must be AppCredentials\(\.\.\.\)"):
+        Session(app=bad, endpoints=HOSTS)
+
+
+async def test_a_sandbox_that_does_not_run_is_refused_when_a_session_opens() -> None:
+    sandbox = Sandbox()
+    session = Session.sandbox(sandbox)
+    for state in ("not started", "closed"):
+        with pytest.raises(InvalidArgument, match="^running must be a Sandbox that was started$"):
+            await session.open()
+        assert not sandbox.is_running, state
+        async with sandbox, session:
+            assert sandbox.is_running
+            assert await session.accounts.list().first() is not None
 
 
 @pytest.mark.parametrize(
