@@ -192,7 +192,8 @@ class Transport:
             return self._describe_failure(error, exchange, seconds)
         if isinstance(body, SvcError):
             return body
-        return Answer(status=response.status, headers=response.headers, body=body)
+        headers = response.headers.copy()  # the view that aiohttp gives can be neither pickled nor copied
+        return Answer(status=response.status, headers=headers, body=body)
 
     @asynccontextmanager
     async def stream(

@@ -1,13 +1,17 @@
 """The answer behind the value of a call, whatever makes the call."""
 
 import asyncio
+import copy
 import json
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from svc_async import InvalidArgument, NotFound, Session, WrongState
 from svc_async.ads.accounts import Account
+from svc_async.batch.report import Receipt
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 
 READ = ("GET", "*/accounts/*")
@@ -114,3 +118,21 @@ async def test_receipts_carry_their_answers(session: Session, sandbox: Sandbox) 
     for answer in answers:
         assert answer is not None
         assert json.loads(answer.body)["data"]["success_count"] == 3
+
+
+@pytest.mark.parametrize("duplicate", [lambda value: pickle.loads(pickle.dumps(value)), copy.deepcopy, copy.copy])
+async def test_what_carries_an_answer_can_be_pickled_and_copied(
+    session: Session, sandbox: Sandbox, duplicate: Callable[[Any], Any]
+) -> None:
+    page, answer = await session.with_answer(session.accounts.list())
+    users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+    receipts: list[Receipt] = []
+    await users.upload([{"email": "a@example.com"}], on_receipt=receipts.append)
+
+    assert duplicate(answer) == answer
+    assert duplicate(answer).headers["CONTENT-TYPE"] == answer.headers["content-type"]
+    assert duplicate(page) == page
+    assert duplicate(page).answer == answer
+    receipt = duplicate(receipts[0])
+    assert (receipt.rows, [*receipt.positions], [*receipt.settled]) == (1, [0], [0])
+    assert receipt.answer == receipts[0].answer
