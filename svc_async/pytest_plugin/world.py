@@ -138,7 +138,7 @@ def _check_start(start: object) -> None:
         VirtualClock(start)  # type: ignore[arg-type]  # which is what is checked
     except (TypeError, ValueError, AttributeError):
         message = "the marker svc takes start as an ISO 8601 time with a time zone, such as 2026-06-10T12:00:00Z"
-        pytest.fail(message, pytrace=False)
+        raise pytest.fail.Exception(message, pytrace=False) from None
 
 
 @contextmanager
@@ -147,7 +147,8 @@ def _explain_settings(argument: str) -> Generator[None]:
     try:
         yield
     except ValueError as error:
-        pytest.fail(f"the marker svc has an unusable setting of {argument}: {error}", pytrace=False)
+        message = f"the marker svc has an unusable setting of {argument}: {error}"
+        raise pytest.fail.Exception(message, pytrace=False) from None
 
 
 def _check_names(argument: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
@@ -174,7 +175,7 @@ async def open_sandbox(request: pytest.FixtureRequest, svc_clock: VirtualClock) 
         asyncio.get_running_loop()
     except RuntimeError:
         message = "svc_sandbox needs asyncio: let the fixture anyio_backend return 'asyncio' for this test"
-        pytest.fail(message, pytrace=False)
+        raise pytest.fail.Exception(message, pytrace=False) from None
     world = World.of(request.node)
     async with Sandbox(seed=world.seed, clock=svc_clock, config=SandboxConfig(**world.sandbox)) as sandbox:
         request.node.stash[SANDBOX] = sandbox

@@ -24,3 +24,4 @@ def test_a_test_on_trio_is_refused(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("-p", "no:asyncio")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*svc_sandbox needs asyncio: let the fixture anyio_backend return 'asyncio'*"])
+    result.stdout.no_fnmatch_line("*another exception occurred*")
