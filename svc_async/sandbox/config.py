@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_origin
+from typing import Literal
 
 import attrs
+
+from svc_async.sandbox.kinds import check_kind
 
 __all__ = ["Gate", "RateRule", "SandboxConfig"]
 
@@ -24,6 +26,10 @@ class RateRule:
     requests: int
     seconds: int
     scope: Literal["account", "user"] = "account"
+
+    def __attrs_post_init__(self) -> None:
+        for field in attrs.fields(RateRule):
+            check_kind(field.name, field.type, getattr(self, field.name))
 
 
 RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
@@ -362,7 +368,7 @@ class SandboxConfig:
 
     def __attrs_post_init__(self) -> None:
         for field in attrs.fields(SandboxConfig):
-            _check_kind(field, getattr(self, field.name))
+            check_kind(field.name, field.type, getattr(self, field.name))
         for name, rule in self.rate_rules.items():
             if name not in RATE_RULES:
                 raise ValueError(f"rate_rules has a name that no rule has; {_propose_rule(name)}")
@@ -370,29 +376,6 @@ class SandboxConfig:
                 raise ValueError(  # noqa: TRY004 - wrong settings raise one kind of error
                     f"rate_rules[{name!r}] must be a RateRule, such as RateRule(100, 900)"
                 )
-
-
-_KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = MappingProxyType(
-    {
-        bool: ((bool,), "True or False"),
-        int: ((int,), "a whole number"),
-        float: ((int, float), "a number"),
-        str: ((str,), "a string"),
-    }
-)
-
-
-def _check_kind(field: "attrs.Attribute[Any]", value: object) -> None:
-    if get_origin(field.type) is Literal:
-        choices = get_args(field.type)
-        if value not in choices:
-            raise ValueError(f"{field.name} must be one of {', '.join(choices)}")
-    elif get_origin(field.type) is Mapping and not isinstance(value, Mapping):
-        raise ValueError(f"{field.name} must be a mapping")
-    elif field.type in _KINDS:
-        types, what = _KINDS[field.type]
-        if not isinstance(value, types) or (isinstance(value, bool) and field.type is not bool):
-            raise ValueError(f"{field.name} must be {what}")
 
 
 def _propose_rule(name: str) -> str:

@@ -20,6 +20,7 @@ from svc_async.sandbox.clock import Clock, SystemClock, require_event_loop
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.inspector import Inspector
+from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.push.channels import Channels, Product
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.deliveries import Deliveries, Delivery
@@ -53,6 +54,9 @@ class Sandbox:
         host: the address to listen on.
         config: the behaviour where the specification is silent.
         ssl_context: to serve https.
+
+    Raises:
+        ValueError: an argument is of another type.
     """
 
     def __init__(
@@ -65,8 +69,14 @@ class Sandbox:
         config: SandboxConfig | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self.clock: Clock = clock or SystemClock()
-        self.config = config or SandboxConfig()
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.config = SandboxConfig() if config is None else config
+        if not all(hasattr(self.clock, name) for name in vars(Clock) if not name.startswith("_")):
+            raise ValueError("clock must be a clock, such as VirtualClock()")
+        for name, kind, value in (("seed", int, seed), ("port", int, port), ("host", str, host)):
+            check_kind(name, kind, value)
+        check_kind("config", SandboxConfig, self.config)
+        check_kind("ssl_context", ssl.SSLContext | None, ssl_context)
         self.faults = Faults()
         self.requests = RequestLog(self.config.requests_kept, bodies=self.config.bodies_kept)
         self._seed, self._host, self._port, self._tls = seed, host, port, ssl_context

@@ -1,0 +1,62 @@
+"""What a sandbox and its settings are given is checked where it is given, in one sentence that names it."""
+
+import ssl
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from svc_async.sandbox import RateRule, Sandbox, SandboxConfig, SystemClock, VirtualClock
+
+ARGUMENTS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "seed": (("7", 1.5, True, b"x"), "must be a whole number"),
+    "clock": ((5, 0, "now", {}), "must be a clock, such as VirtualClock()"),
+    "port": (("8080", True, []), "must be a whole number"),
+    "host": ((5, b"127.0.0.1", []), "must be a string"),
+    "config": (({"rate_limits": False}, {}, 0, "x", SandboxConfig), "must be a SandboxConfig"),
+    "ssl_context": ((True, 0, "cert.pem", {}), "must be an ssl.SSLContext, or None"),
+}
+SETTINGS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "hosts": (("example.test", ["example.test"], {5}), "must be a set of strings"),
+    "delivery_delays": ((60, "60", ["60"], None), "must be a sequence of numbers"),
+    "closed_gates": (
+        ("beta", ["beta"], {"gamma"}),
+        "must be a set, and each element one of early_access, beta, allowlist",
+    ),
+    "catalogs_per_user": (("1", 1.5, True), "must be a whole number, or None"),
+    "paid_partnership_since": (("2026-06-03", 5, datetime(2026, 6, 3)), "must be a time with a time zone, or None"),  # noqa: DTZ001 - refused
+    "rate_windows": ((["fixed"], None), "must be one of fixed, first-request, sliding"),
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value", "rule"),
+    [
+        pytest.param(make, name, value, rule, id=f"{name}={value!r}")
+        for make, rows in ((Sandbox, ARGUMENTS), (SandboxConfig, SETTINGS))
+        for name, (values, rule) in rows.items()
+        for value in values
+    ],
+)
+def test_a_value_of_another_type_is_refused(make: Any, name: str, value: object, rule: str) -> None:
+    with pytest.raises(ValueError, match="must be") as caught:
+        make(**{name: value})
+    assert str(caught.value) == f"{name} {rule}"
+
+
+@pytest.mark.parametrize("wrong", [("5", 900), (5, None), (5, 900, "app"), (True, 900)])
+def test_a_rate_rule_of_other_types_is_refused(wrong: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^(requests|seconds|scope) must be (a whole number|one of account, user)$"):
+        RateRule(*wrong)
+
+
+def test_what_a_sandbox_takes_is_accepted() -> None:
+    Sandbox(seed=1, clock=VirtualClock(), port=0, host="::1", config=SandboxConfig(), ssl_context=None)
+    Sandbox(clock=SystemClock(), config=None, ssl_context=ssl.create_default_context())
+    SandboxConfig(
+        hosts={"example.test"},  # type: ignore[arg-type]  # any set will do
+        delivery_delays=[1, 2.5],  # type: ignore[arg-type]  # and any list
+        closed_gates=frozenset({"beta"}),
+        catalogs_per_user=None,
+        paid_partnership_since=datetime(2026, 6, 3, tzinfo=UTC),
+    )
