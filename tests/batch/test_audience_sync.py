@@ -13,6 +13,7 @@ from svc_async.batch.sync.location import StateLocation
 from svc_async.batch.sync.report import SyncReport
 from svc_async.errors import UnusableFile
 from svc_async.sandbox import Fault, Sandbox
+from tests.support.call_count import count_calls
 from tests.support.fake_service import FakeService
 from tests.support.files import Write
 
@@ -141,6 +142,17 @@ async def test_failures_are_reported_at_their_position_in_the_file(audience: Aud
     again = await audience.sync(content)
     assert (again.sent.read, again.sent.failed) == (2, 2)
     assert sorted(audience.members, key=str) == sorted(emails(1, 2, 4), key=str)
+
+
+async def test_a_failure_costs_no_more_in_a_longer_file(audience: Audience) -> None:
+    calls = []
+    for rows in (1_000, 3_000):
+        with count_calls() as count:
+            sync = await audience.sync("email\n" + "nobody\n" * rows)
+        assert [failure.position for failure in audience.failures[-rows:]] == [*range(rows)]
+        assert (sync.plan.invalid_rows, sync.sent.failed) == (rows, rows)
+        calls.append(count.calls)
+    assert calls[1] < 4 * calls[0]
 
 
 async def test_a_file_that_would_remove_too_much_is_stopped(audience: Audience) -> None:

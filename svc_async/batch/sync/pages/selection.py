@@ -19,7 +19,8 @@ __all__ = ["Selection"]
 
 T = TypeVar("T")
 
-_BLOCK = 4_096
+_BLOCK = 64
+"""Rows whose numbers are counted together; a row is looked up among so many."""
 _CODES: Mapping[Stage, int] = {stage: code for code, stage in enumerate(STAGES, 1)}
 _MASKS = {stage: bytes(code == number for number in range(256)) for stage, code in _CODES.items()}
 
@@ -70,21 +71,17 @@ class Selection:
 
     def find_position(self, number: int) -> int:
         """Return the position of a row by its number."""
-        stage: Stage = "now"
-        if number >= self.count("now"):
-            stage, number = "later", number - self.count("now")
-        code, before = _CODES[stage], self._blocks[stage]
-        block = bisect_right(before, number) - 1
-        position, left = block * _BLOCK - 1, number - before[block]
-        for _ in range(left + 1):
-            position = self.codes.index(code, position + 1)
-        return position
+        index = bisect_right(self._before, number) - 1
+        stage, block = divmod(index, -(-len(self.codes) // _BLOCK))
+        rows = range(block * _BLOCK, (block + 1) * _BLOCK)
+        return rows[self.find(rows, STAGES[stage])[number - self._before[index]]]
 
     @cached_property
-    def _blocks(self) -> dict[Stage, "array[int]"]:
-        """How many rows of each stage there are before each block of the snapshot."""
+    def _before(self) -> "array[int]":
+        """How many rows have lower numbers than those of each block of the snapshot: for each block, by stage.
+
+        They are counted when a row is first looked up; no row may be selected after that.
+        """
         starts = range(0, len(self.codes), _BLOCK)
-        return {
-            stage: array("Q", accumulate((self.codes.count(code, at, at + _BLOCK) for at in starts), initial=0))
-            for stage, code in _CODES.items()
-        }
+        counts = (self.codes.count(code, start, start + _BLOCK) for code in _CODES.values() for start in starts)
+        return array("I", accumulate(counts, initial=0))
