@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.batch.packing.positions import Positions
+from tests.support.call_count import count_calls
 
 near = st.lists(st.integers(0, 300), unique=True, max_size=60)
 far = st.lists(st.integers(0, 2**40), unique=True, max_size=20)
@@ -40,7 +41,7 @@ def test_merged_positions_are_cut_and_distributed(parts: Sequence[Sequence[int]]
     indexes = dice.sample(range(len(numbers)), len(numbers))
     groups = [indexes[:cut], sorted(indexes[cut:]), range(cut)]
 
-    assert list(merged) == numbers
+    assert list(merged) == [merged[index] for index in range(len(numbers))] == numbers
     assert (list(merged[:cut]), list(merged[cut:])) == (numbers[:cut], numbers[cut:])
     assert [list(each) for each in merged.distribute(groups)] == [[numbers[i] for i in group] for group in groups]
 
@@ -69,7 +70,7 @@ def test_partitioned_positions_are_cut_before_they_are_listed(parts: Sequence[Se
     ]
     assert [list(each) for each in cut] == [each[low:high] for each, (low, high) in zip(expected, cuts, strict=True)]
     halves = [Positions.merge([each[: len(each) // 2], each[len(each) // 2 :]]) for each in partitioned]
-    assert [list(each) for each in halves] == expected
+    assert [list(each) for each in halves] == [[each[i] for i in range(len(each))] for each in halves] == expected
 
 
 def test_partitioned_positions_take_a_byte_until_they_are_listed() -> None:
@@ -105,3 +106,11 @@ def test_positions_of_a_lane_take_two_bytes() -> None:
 def test_malformed_positions_are_refused(run: tuple[int, int, str, bytes]) -> None:
     with pytest.raises(ValueError, match="positions|bytes"):
         Positions.from_plain([run], most=8)
+
+
+def test_one_position_is_found_without_a_look_at_each_run() -> None:
+    merged = Positions.pack([number + number // 100 for number in range(100_000)])
+    assert len(merged.runs) == 1_000
+    with count_calls() as count:
+        assert [merged[index] for index in range(0, 100_000, 1_000)] == [*range(0, 101_000, 1_010)]
+    assert count.calls < 100 * 100

@@ -4,7 +4,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from struct import Struct
 from typing import overload
 
@@ -248,6 +248,11 @@ class Positions(Sequence[int]):
         """Return the positions, with each offset in memory."""
         return [run.expand() for run in self.runs]
 
+    @cached_property
+    def _ends(self) -> Sequence[int]:
+        """How many positions there are up to the end of each run; counted when one is first looked up."""
+        return list(accumulate(map(len, self.runs)))
+
     def _list_offsets(self, start: int) -> Sequence[int]:
         return list(chain.from_iterable(run.shift(start) for run in self.expand_runs()))
 
@@ -261,7 +266,10 @@ class Positions(Sequence[int]):
         """Return one position, or those of a slice without a step."""
         if isinstance(index, int):
             place = range(len(self))[index]
-            return next(iter(self[place : place + 1]))
+            number = bisect_right(self._ends, place)
+            run = self.runs[number]
+            place -= self._ends[number] - len(run)
+            return run.cut(place, place + 1).expand().lowest
         first, end, _ = index.indices(len(self))
         runs: list[PositionRun | PartitionRun] = []
         for run in self.runs:
