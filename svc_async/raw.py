@@ -3,14 +3,14 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_origin, overload
 
 import attrs
 
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument
-from svc_async.value_rules import MAPPING, TEXT, or_none
+from svc_async.value_rules import MAPPING, TEXT, ValueRule, or_none
 from svc_async.wire.params import Param, segment, to_pairs
 from svc_async.wire.route import Reply, Request, Surface
 from svc_async.wire.writing import to_json
@@ -18,6 +18,8 @@ from svc_async.wire.writing import to_json
 __all__ = ["RawCalls"]
 
 T = TypeVar("T")
+
+_MODEL = ValueRule(lambda value: isinstance(value, type) or get_origin(value) is not None, "a class, such as a model")
 
 _MAIN_API = re.compile(r"/(1\.1|2)/")
 _ADS_API = re.compile(r"/\d+/")
@@ -78,6 +80,7 @@ class RawCalls(ABC):
             into: the model of the record in `data`; without it, the whole body is returned as plain values.
             surface: `"ads_sandbox"` for the sandbox host of the advertising API.
         """
+        or_none(_MODEL).check("into", into)
         reply = Reply.BODY if into is None else Reply.RECORD
         request = attrs.evolve(_build(method, path, params, surface), into=into, reply=reply)
         if json is not None:
@@ -122,6 +125,7 @@ class RawCalls(ABC):
             surface: `"ads_sandbox"` for the sandbox host of the advertising API.
         """
         or_none(MAPPING).check("params", params)
+        or_none(_MODEL).check("into", into)
         if params and not params.keys().isdisjoint({"cursor", "with_total_count"}):
             raise InvalidArgument(
                 "params", "must contain neither `cursor`, which `pages()` takes, nor `with_total_count`"

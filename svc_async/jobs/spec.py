@@ -7,7 +7,7 @@ there. `to_plain` and `from_plain` convert it from and to values for JSON.
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
 import msgspec
@@ -16,6 +16,7 @@ from svc_async.batch.settings import BatchSettings
 from svc_async.batch.sync.settings import SyncSettings
 from svc_async.errors import InvalidArgument
 from svc_async.users.encoding import BadIdentifiers
+from svc_async.value_rules import TEXT, instance_of, one_of, or_none
 
 __all__ = [
     "JobSpec",
@@ -74,7 +75,7 @@ class SourceSpec:
         header: the names of its columns, if it is a CSV file without a header.
     """
 
-    path: str
+    path: str = attrs.field(validator=TEXT)
     format: str | None = None
     mapping: Mapping[str, str] = attrs.field(factory=dict)
     encoding: str | None = None
@@ -92,9 +93,9 @@ class TargetSpec:
         account_id: the account of the list; a catalog has none.
     """
 
-    kind: ListKind
-    list_id: str | None = None
-    account_id: str | None = None
+    kind: ListKind = attrs.field(validator=one_of(get_args(ListKind)))
+    list_id: str | None = attrs.field(default=None, validator=or_none(TEXT))
+    account_id: str | None = attrs.field(default=None, validator=or_none(TEXT))
 
     def check(self) -> None:
         """Check that no id is missing.
@@ -105,6 +106,10 @@ class TargetSpec:
         for field, name in _REQUIRED[self.kind].items():
             if getattr(self, field) is None:
                 raise InvalidArgument(name, "must be given")
+
+
+_SOURCE = instance_of(SourceSpec, "a SourceSpec")
+_TARGET = instance_of(TargetSpec, "a TargetSpec")
 
 
 @attrs.frozen(kw_only=True)
@@ -125,9 +130,9 @@ class UploadSpec:
         InvalidArgument: the list has no such operation or times.
     """
 
-    target: TargetSpec
-    source: SourceSpec
-    operation: Operation = "upload"
+    target: TargetSpec = attrs.field(validator=_TARGET)
+    source: SourceSpec = attrs.field(validator=_SOURCE)
+    operation: Operation = attrs.field(default="upload", validator=one_of(get_args(Operation)))
     effective_at: datetime | None = None
     expires_at: datetime | None = None
     phone_region: str | None = None
@@ -163,8 +168,8 @@ class SyncSpec:
         InvalidArgument: a list of this kind cannot be synced.
     """
 
-    target: TargetSpec
-    source: SourceSpec
+    target: TargetSpec = attrs.field(validator=_TARGET)
+    source: SourceSpec = attrs.field(validator=_SOURCE)
     state: str | None = None
     phone_region: str | None = None
     bad_identifiers: BadIdentifiers = "fail"

@@ -12,7 +12,7 @@ from svc_async.deprecation import deprecate
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import ApiError, InvalidArgument, WebhookInvalid
-from svc_async.value_rules import SECONDS_OR_INFINITE
+from svc_async.value_rules import DURATION, SECONDS_OR_INFINITE, instance_of
 from svc_async.wire.checks import Check, first_problem, length, related, satisfies
 from svc_async.wire.params import to_utc
 from svc_async.wire.records import Record, Timestamp
@@ -86,9 +86,9 @@ class ReplayTerms:
     """
 
     # Unspecified: all three (contract UNS-replay-job).
-    reach: timedelta = timedelta(hours=24)
-    start_age: timedelta = timedelta(minutes=31)
-    end_age: timedelta = timedelta(minutes=10)
+    reach: timedelta = attrs.field(default=timedelta(hours=24), validator=DURATION)
+    start_age: timedelta = attrs.field(default=timedelta(minutes=31), validator=DURATION)
+    end_age: timedelta = attrs.field(default=timedelta(minutes=10), validator=DURATION)
 
     def earliest(self, start: datetime, end: datetime) -> datetime:
         """Return the time from which a window can be replayed."""
@@ -96,6 +96,7 @@ class ReplayTerms:
 
 
 _TERMS = ReplayTerms()
+_ANY_TERMS = instance_of(ReplayTerms, "ReplayTerms(...)")
 
 
 def _is_plain_https(url: object) -> bool:
@@ -280,6 +281,7 @@ class Webhooks:
             WebhookInvalid: the webhook is invalid, so nothing would be delivered; see `ensure`.
         """
         SECONDS_OR_INFINITE.check("within", within)
+        _ANY_TERMS.check("terms", terms)
         deadline = self._pipeline.clock.monotonic() + within
         now = self._pipeline.clock.now()
         first = _floor_minute("since", since)

@@ -18,11 +18,14 @@ from svc_async.sources.blocks.other_formats import describe_other_format
 from svc_async.sources.columns import ColumnMatcher, FoundColumn
 from svc_async.sources.product_attributes import PRODUCTS
 from svc_async.sources.source import ProductFeed, UserSource
-from svc_async.users.names import USERS, Vocabulary
+from svc_async.users.names import USERS, VOCABULARY, Vocabulary
+from svc_async.value_rules import TEXT, TEXT_BY_TEXT, TEXTS, has_members, one_of, or_none
 
 __all__ = ["STANDARD_INPUT", "detect_format", "list_columns", "open_feed", "open_source"]
 
 STANDARD_INPUT = "-"
+
+_INPUT = has_members("a path, `-` or an input", "name", "size", "open", "check_unchanged", "close")
 
 _PARQUET = b"PAR1"
 _SAMPLE_SIZE = 4_096
@@ -34,11 +37,11 @@ _LEADING = codecs.BOM_UTF8 + codecs.BOM_UTF16 + b"\0 \t\r\n"
 class _FormatOptions:
     """What a caller says about a file."""
 
-    mapping: Mapping[str, str] | None
-    encoding: str | None
-    vocabulary: Vocabulary
+    mapping: Mapping[str, str] | None = attrs.field(validator=or_none(TEXT_BY_TEXT))
+    encoding: str | None = attrs.field(validator=or_none(TEXT))
+    vocabulary: Vocabulary = attrs.field(validator=VOCABULARY)
     empty: Collection[str]
-    header: Sequence[str] | None
+    header: Sequence[str] | None = attrs.field(validator=or_none(TEXTS))
 
 
 @attrs.frozen
@@ -143,6 +146,7 @@ def list_columns(
         UnusableFile: the file cannot be read.
         InvalidArgument: an option cannot be used.
     """
+    VOCABULARY.check("vocabulary", vocabulary)
     any_names = attrs.evolve(vocabulary, lenient=True, optional=True)
     options = _FormatOptions(mapping=mapping, encoding=encoding, vocabulary=any_names, empty=(), header=None)
     with closing(_open(_SOURCES, file, format, options)) as source:
@@ -187,8 +191,7 @@ def _open(
     chosen: str | None,
     options: _FormatOptions,
 ) -> Any:
-    if chosen is not None and chosen not in formats:
-        raise InvalidArgument("format", f"must be one of {', '.join(formats)}")
+    or_none(one_of([*formats])).check("format", chosen)
     source = _open_input(file)
     try:
         return formats[chosen or _detect_format(source, formats)].open(source, options)
@@ -199,6 +202,7 @@ def _open(
 
 def _open_input(file: str | Path | Input) -> Input:
     if not isinstance(file, str | Path):
+        _INPUT.check("file", file)
         return file
     return SpooledInput(sys.stdin.buffer) if str(file) == STANDARD_INPUT else FileInput(file)
 

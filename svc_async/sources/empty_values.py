@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from svc_async.errors import InvalidArgument
+from svc_async.value_rules import TEXTS
 
 __all__ = ["NO_EMPTY_VALUES", "EmptyValues"]
 
@@ -23,7 +24,7 @@ class EmptyValues:
         Raises:
             InvalidArgument: they are not several texts.
         """
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        if not TEXTS.accepts(texts):
             raise InvalidArgument("empty", "must be a list of texts, such as n/a")
         return cls(frozenset(map(_normalize, texts)))
 

@@ -2,7 +2,16 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from hashlib import sha256
 from inspect import isawaitable
 from itertools import islice
@@ -17,14 +26,18 @@ from svc_async.sources.blocks.parquet_bounds import MAX_BATCH, MAX_VALUE
 from svc_async.sources.columns import IGNORED, ColumnMatcher
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import SLICE_ROWS
-from svc_async.users.names import USERS, Vocabulary
+from svc_async.users.names import USERS, VOCABULARY, Vocabulary
 from svc_async.users.tables import Columns, Rows
+from svc_async.value_rules import TEXT_BY_TEXT, TEXTS, ValueRule, or_none
 
 __all__ = ["ArrowTable", "SpooledRows", "from_arrow", "from_cursor", "from_rows"]
 
 _UNWRITABLE: Mapping[str, str] = {}
 """Replaces a value that cannot be written: it is not an identifier either, so its row fails as well."""
 
+_NAMES = ValueRule(
+    lambda names: TEXTS.accepts(names) and not isinstance(names, Mapping | set | frozenset), "a sequence of strings"
+)  # also an index of pandas, which is no Sequence
 _TABLE = "the table"
 _HINT = "; in Python it is mapping={COLUMN: KEY} of from_arrow, from_rows or from_cursor"
 
@@ -62,8 +75,8 @@ def from_rows(
     Raises:
         InvalidArgument: a column is not recognised, or none is.
     """
-    matcher = ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it", hint=_HINT)
-    keys = matcher.match_columns()
+    _NAMES.check("names", names)
+    keys = _match_columns(names, mapping, vocabulary)
     wanted = [index for index, key in enumerate(keys) if key != IGNORED]
     columns = tuple(keys[index] for index in wanted)
     if len(columns) == len(names):
@@ -86,7 +99,7 @@ def from_cursor(cursor: Any, *, mapping: Mapping[str, str] | None = None, vocabu
     Raises:
         InvalidArgument: there is no result, a column is not recognised, or none is.
     """
-    if not cursor.description:
+    if not getattr(cursor, "description", None):
         raise InvalidArgument("cursor", "must have executed a query that returns rows")
     names = [column[0] for column in cursor.description]
     return from_rows(names, _CursorRows(cursor), mapping=mapping, vocabulary=vocabulary)
@@ -114,14 +127,19 @@ def from_arrow(
     arrow = Arrow.load("table", "needs")
     reader = _export(arrow, table)
     names = reader.schema.names
-    matcher = ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it", hint=_HINT)
-    keys = matcher.match_columns()
+    keys = _match_columns(names, mapping, vocabulary)
     wanted = {index: names[index] for index, key in enumerate(keys) if key != IGNORED}
     for index, name in wanted.items():
         if not arrow.is_supported(reader.schema.types[index]):
             raise _refuse(f"must have strings or integers in column {name!r}, not {reader.schema.types[index]}")
     batches = _Batches(arrow, table, wanted, [reader])
     return Columns([keys[index] for index in wanted], iter(batches) if isinstance(table, Iterator) else batches)
+
+
+def _match_columns(names: Sequence[str], mapping: Mapping[str, str] | None, vocabulary: Vocabulary) -> Sequence[str]:
+    or_none(TEXT_BY_TEXT).check("mapping", mapping)
+    VOCABULARY.check("vocabulary", vocabulary)
+    return ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it", hint=_HINT).match_columns()
 
 
 def _refuse(problem: str) -> InvalidArgument:

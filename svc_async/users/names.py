@@ -12,8 +12,9 @@ from types import MappingProxyType
 import attrs
 
 from svc_async.users.identifiers import IDENTIFIERS, is_hash
+from svc_async.value_rules import instance_of
 
-__all__ = ["USERS", "Vocabulary", "looks_like_data", "normalize_name", "quote_name", "quote_names"]
+__all__ = ["USERS", "VOCABULARY", "Vocabulary", "looks_like_data", "normalize_name", "quote_name", "quote_names"]
 
 _QUOTED_NAMES = 10
 _QUOTED_LENGTH = 60
@@ -136,3 +137,5 @@ USERS = Vocabulary(
     ),
 )
 """What the columns and keys of users may be named."""
+
+VOCABULARY = instance_of(Vocabulary, "a Vocabulary")

@@ -4,7 +4,7 @@ A setting of a wrong type would otherwise fail when it is first used, which may 
 is also a validator of attrs, which names the field.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from inspect import iscoroutinefunction
 from math import inf, isfinite
@@ -31,6 +31,8 @@ __all__ = [
     "SEVERAL",
     "SHARE",
     "TEXT",
+    "TEXTS",
+    "TEXT_BY_TEXT",
     "ValueRule",
     "has_members",
     "instance_of",
@@ -81,6 +83,15 @@ def is_number(value: object) -> TypeGuard[float]:
 def is_whole(value: object) -> TypeGuard[int]:
     """Return whether a value is an int; a bool is none."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_texts(values: Any) -> bool:
+    is_collection = isinstance(values, Collection) and not isinstance(values, str)
+    return is_collection and all(isinstance(each, str) for each in values)
+
+
+def _is_text_by_text(value: object) -> bool:
+    return isinstance(value, Mapping) and _are_texts(value) and _are_texts([*value.values()])
 
 
 def is_aware(value: object) -> TypeGuard[datetime]:
@@ -148,4 +159,6 @@ SEVERAL = ValueRule(
 SECONDS_OR_INFINITE = ValueRule(lambda value: is_number(value) and value >= 0, SECONDS.words)
 SHARE = ValueRule(lambda value: is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
 TEXT = instance_of(str, "a string")
+TEXTS = ValueRule(_are_texts, "a collection of strings")
+TEXT_BY_TEXT = ValueRule(_is_text_by_text, "a mapping of strings to strings")
 CLOCK = has_members("a clock, such as SystemClock()", "now", "monotonic", "sleep", "call_later", "timeout")

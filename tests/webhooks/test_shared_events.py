@@ -363,9 +363,9 @@ async def count(events: SharedEvents, table: str) -> int:
         ({"lease": timedelta(milliseconds=999)}, "lease must be from one second to one day"),
         ({"lease": timedelta(days=1, seconds=1)}, "lease must be from one second to one day"),
         ({"ttl": timedelta()}, "ttl must be greater than 0"),
-        ({"receiver": ""}, "receiver must have a name"),
-        ({"receiver": "a\n"}, "receiver must have a name"),
-        ({"receiver": "a" * 201}, "receiver must have a name"),
+        ({"receiver": ""}, "receiver must be a name"),
+        ({"receiver": "a\n"}, "receiver must be a name"),
+        ({"receiver": "a" * 201}, "receiver must be a name"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:

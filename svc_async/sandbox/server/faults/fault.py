@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 import attrs
 import msgspec
 
+from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import Problem
 from svc_async.sandbox.server.rendering import Reply, render_json
 
@@ -77,10 +78,13 @@ class Fault:
         body: bytes | None = None,
     ) -> "Fault":
         """Answer with an error; without `body`, in the format of this part of the service."""
+        check_kind("retry_after", float | None, retry_after)
+        check_kind("headers", Mapping[str, str] | None, headers)
         sent = dict(headers or {})
         if retry_after is not None:
             sent["retry-after"] = f"{retry_after:g}"
-        problem = Problem(code or _CODES.get(status) or HTTPStatus(status).name, message)
+        known = _find_status(status)
+        problem = Problem(code or _CODES.get(known) or known.name, message)
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply:
             del reply
@@ -110,6 +114,7 @@ class Fault:
     @classmethod
     def latency(cls, seconds: float) -> "Fault":
         """Wait this long on the sandbox's clock, then continue."""
+        check_kind("seconds", float, seconds)
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
             await exchange.pause(seconds)
@@ -140,6 +145,7 @@ class Fault:
     @classmethod
     def truncate(cls, size: int) -> "Fault":
         """Send only the first bytes of the answer's body, then close."""
+        check_kind("size", int, size)
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> None:
             await exchange.send(reply or Reply(200, b"{}"), cut=size)
@@ -149,6 +155,7 @@ class Fault:
     @classmethod
     def slow_body(cls, seconds: float) -> "Fault":
         """Send the answer's body in four pieces with this many seconds on the clock between them."""
+        check_kind("seconds", float, seconds)
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> None:
             await exchange.send(reply or Reply(200, b"{}"), pause=seconds)
@@ -174,7 +181,7 @@ class Fault:
     @classmethod
     def html(cls, status: int = 502) -> "Fault":
         """Answer with an HTML page."""
-        page = f"<html><body><h1>{status} {HTTPStatus(status).phrase}</h1></body></html>".encode()
+        page = f"<html><body><h1>{status} {_find_status(status).phrase}</h1></body></html>".encode()
         return cls(f"html({status})", _reply_with(Reply(status, page, "text/html; charset=utf-8")))
 
     @classmethod
@@ -205,6 +212,7 @@ class Fault:
     @classmethod
     def late(cls, seconds: float, then: "Fault | None" = None) -> "Fault":
         """Apply the request some seconds later on the clock; at first do `then`, by default drop the connection."""
+        check_kind("seconds", float, seconds)
         meanwhile = then or cls.drop_connection()
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
@@ -222,6 +230,14 @@ _CODES = {
     500: "INTERNAL_ERROR",
     503: "OVER_CAPACITY",
 }
+
+
+def _find_status(status: int) -> HTTPStatus:
+    check_kind("status", int, status)
+    try:
+        return HTTPStatus(status)
+    except ValueError:
+        raise ValueError("status must be one that HTTP knows, such as 503") from None
 
 
 def _drop(*, reset: bool) -> Act:
