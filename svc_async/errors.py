@@ -155,13 +155,13 @@ class UnusableFile(SvcError):
         parameter: the parameter that names the file, such as `journal`.
         path: the file.
         problem: what is wrong with it; together they make the message.
+        repeatable: whether the same call may help: another process has locked the file, and will release it.
     """
 
-    def __init__(self, parameter: str, path: PurePath | str, problem: str) -> None:
+    def __init__(self, parameter: str, path: PurePath | str, problem: str, *, repeatable: bool = False) -> None:
         super().__init__(f"{parameter} {str(path)[-1_000:]} {problem}")  # no file has a longer name
-        self.parameter = parameter
-        self.path = str(path)
-        self.problem = problem
+        self.parameter, self.path, self.problem = parameter, str(path), problem
+        self.repeatable = repeatable
 
 
 class WouldWaitTooLong(SvcError):

@@ -175,7 +175,8 @@ def report_unusable(path: Path, file_format: FileFormat) -> Generator[None]:
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise UnusableFile(file_format.parameter, path, f"is locked by {file_format.holder}") from None
+            problem = f"is locked by {file_format.holder}"
+            raise UnusableFile(file_format.parameter, path, problem, repeatable=True) from None
         if name.startswith("SQLITE_CORRUPT") or str(error).startswith(_QUOTES_TEXT):
             raise file_format.make_damage_error(path) from None
         raise UnusableFile(file_format.parameter, path, f"cannot be used: {error}") from None

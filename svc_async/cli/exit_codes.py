@@ -79,6 +79,7 @@ _NO_DEFAULT = "'default' is not in "
 _HOW_TO_MAKE_DEFAULT = (
     f"`svc-async auth login` makes it; or name another with --profile, set the SVC_* variables, {_TRY}"
 )
+_WAIT = "run the same command again when that has ended"
 _NOT_A_JOURNAL = (" cannot be read: file is not a database", " is not a journal")
 _HOW_TO_FIND_IDS: Mapping[str, str] = MappingProxyType(
     {
@@ -129,13 +130,16 @@ _USAGE = (AccessDenied, InvalidArgument, UnusableFile, WrongState)
 
 def exit_of(error: SvcError) -> Exit:
     """Return the exit code of an error."""
-    return Exit.USAGE if isinstance(error, _USAGE) else Exit.FAILURE
+    return Exit.USAGE if isinstance(error, _USAGE) and not error.repeatable else Exit.FAILURE
 
 
 def explain(error: SvcError) -> str:
     """Explain in one line what went wrong and what to do next."""
     if isinstance(error, InvalidArgument):
         return _explain_problem(error.parameter, error.rule)
+    if isinstance(error, UnusableFile) and error.repeatable:
+        # The file is called what it is: no option needs to have named it.
+        return f"{error.parameter.replace('_', ' ')} {error.path} {error.problem}; {_WAIT}"
     if isinstance(error, UnusableFile):
         return _explain_problem(error.parameter, f"{error.path} {error.problem}")
     if isinstance(error, BatchError) and isinstance(error.__cause__, SvcError):

@@ -17,7 +17,7 @@ from typing import Any, Self, TextIO
 
 from svc_async.batch.report import KEPT_FAILURES, Failure
 from svc_async.cli.options import is_url
-from svc_async.errors import InvalidArgument
+from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.jobs.spec import JobSpec, UploadSpec
 from svc_async.printable import clean_cell
 from svc_async.private_files import check_private, open_private
@@ -73,7 +73,8 @@ class FailureList:
         """Check that the list can be written, and that no other run writes it.
 
         Raises:
-            InvalidArgument: the file holds something else, cannot be written, or is being written.
+            InvalidArgument: the file holds something else, or cannot be written.
+            UnusableFile: another run writes it.
         """
         try:
             check_private(self.path)
@@ -172,9 +173,8 @@ class FailureList:
                     return file
             except BlockingIOError:
                 file.close()
-                raise InvalidArgument(
-                    "failures_file", f"{self.path} is being written by another run; wait for it, or name another file"
-                ) from None
+                problem = "is locked by another job"
+                raise UnusableFile("failures_file", self.path, problem, repeatable=True) from None
             file.close()  # another run has just put it in place
 
     def _keep_list_of_killed_run(self) -> None:

@@ -270,7 +270,7 @@ class JobJournal:
             raise UnusableFile("journal", self.path, "is a folder; --journals keeps a journal of each run in it")
         record = JournalRecord.read(self.path) if self.path.exists() and self.path.stat().st_size else None
         if record is not None and record.running:
-            raise UnusableFile("journal", self.path, "is locked by another job")
+            raise UnusableFile("journal", self.path, "is locked by another job", repeatable=True)
         return record
 
     @property

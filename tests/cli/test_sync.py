@@ -57,6 +57,42 @@ async def test_the_second_sync_sends_what_changed(
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "locked"),
+    [
+        (("", ""), "failures file people.csv.audience-1nmth.sync.failures.csv"),
+        (("--failures-file f.csv", "--failures-file f.csv"), "failures file f.csv"),
+        (("--state s.sqlite", "--state s.sqlite --failures-file f.csv"), "state {folder}/s.sqlite"),
+        (("", "--failures-file f.csv"), "state {folder}/svc_async/"),
+    ],
+    ids=["failures", "failures by name", "state by name", "state"],
+)
+async def test_a_second_sync_at_the_same_time_ends_with_code_1(
+    command: Command,
+    sandbox: Sandbox,
+    people: Callable[[range], Path],
+    options: tuple[str, str],
+    locked: str,
+) -> None:
+    folder = people(range(10)).parent
+    sync = ("audience", "sync", "people.csv", *target(sandbox))
+    sandbox.faults.on("POST", USERS).nth(1).do(Fault.hang())
+    first, second = options
+    running = await command.start(*sync, *first.split())
+    await sandbox.requests.wait(count=1, route=USERS)
+
+    refused = await command(*sync, *second.split(), "--json")
+
+    assert (refused.code, refused.result) == (1, None)
+    assert refused.error["message"].startswith(locked.format(folder=folder))
+    assert refused.error["message"].endswith(
+        " is locked by another job; run the same command again when that has ended"
+    )
+    assert (refused.error["type"], refused.error["sent"], refused.error["repeatable"]) == ("UnusableFile", "no", True)
+    running.send(signal.SIGINT)
+    await running.wait()
+
+
 async def test_a_dry_run_as_json_is_one_object(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:
