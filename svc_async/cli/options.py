@@ -63,8 +63,11 @@ def _refuse_option(_: object, file: str) -> None:
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 JsonFlag = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
 StateUrl = Annotated[str | None, Parameter(name="--state-url")]
-InputFile = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_option)]
-"""A file, or a URL that the workers of a cluster can read, of which a `Path` would remove a slash; `-` is stdin."""
+InputFile = Annotated[str | Path, Parameter(allow_leading_hyphen=True, validator=_refuse_option)]
+"""A file, or a URL that the workers of a cluster can read, of which a `Path` would remove a slash; `-` is stdin.
+
+It is parsed as a string, the first type; the other one has shells propose files.
+"""
 
 
 @Parameter(name="*")

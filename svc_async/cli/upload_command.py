@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from svc_async.batch.settings import DEFAULTS, BatchSettings
 from svc_async.batch.sync.settings import SyncSettings
@@ -23,7 +24,7 @@ _LONGEST_REFRESH = 36_500
 """Days; no list keeps its rows for a century."""
 
 
-def source_spec(file: str, format: str | None, options: BatchOptions) -> SourceSpec:  # noqa: A002 - the option's name
+def source_spec(file: str | Path, format: str | None, options: BatchOptions) -> SourceSpec:  # noqa: A002 - the option's name
     """Describe the source of a job, so that it is found from any folder."""
     return SourceSpec(
         path=absolute(file),
@@ -76,7 +77,7 @@ def parse_time(name: str, text: str | None) -> datetime | None:
 
 def start(
     spec: JobSpec,
-    file: str,
+    file: str | Path,
     options: RunOptions,
     journal: JournalOptions | None = None,
     cluster: WorkerOptions | None = None,
@@ -85,10 +86,10 @@ def start(
     if cluster is not None and cluster != type(cluster)():
         from svc_async.cli.cluster.run import run_on_cluster  # noqa: PLC0415 - likewise
 
-        return run_on_cluster(spec, file, options, journal or JournalOptions(), cluster)
+        return run_on_cluster(spec, str(file), options, journal or JournalOptions(), cluster)
     from svc_async.cli.file_job import run_job  # noqa: PLC0415 - help and usage errors need no engine
 
-    return run_job(spec, file, options, journal or JournalOptions())
+    return run_job(spec, str(file), options, journal or JournalOptions())
 
 
 def _split(text: str | None) -> tuple[str, ...] | None:

@@ -1,6 +1,7 @@
 """Completion as shells do it, from the script that the command prints."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,19 @@ COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 _svc_async
 printf '%s\\n' "${COMPREPLY[@]}"
 """
+
+
+def complete_in_bash(script: Path, *typed: str) -> list[str]:
+    """Return what is proposed for the last word."""
+    ended = subprocess.run(
+        [BASH, "--norc", "--noprofile", "-c", _COMPLETE_IN_BASH, "bash", str(script), "svc-async", *typed],
+        capture_output=True,
+        encoding="utf-8",
+        cwd=script.parent,
+        check=True,
+    )
+    assert ended.stderr == ""
+    return ended.stdout.split()
 
 
 @pytest.fixture
@@ -40,15 +54,28 @@ def bash(call: Call, here: Path) -> Path:
     ids=" ".join,
 )
 def test_bash_completes_commands_options_and_choices(bash: Path, typed: list[str], proposed: list[str]) -> None:
-    ended = subprocess.run(
-        [BASH, "--norc", "--noprofile", "-c", _COMPLETE_IN_BASH, "bash", str(bash), "svc-async", *typed],
-        capture_output=True,
-        encoding="utf-8",
-        cwd=bash.parent,
-        check=True,
-    )
-    assert ended.stderr == ""
-    assert sorted(ended.stdout.split()) == sorted(proposed)
+    assert sorted(complete_in_bash(bash, *typed)) == sorted(proposed)
+
+
+WITH_FILES = (
+    *("audience upload", "audience remove", "audience sync", "do-not-reach upload", "do-not-reach remove"),
+    *("catalog upload", "catalog delete", "catalog sync"),
+    *("webhook sign", "webhook verify", "job status", "job resume", "job watch", "job report"),
+)
+
+
+def test_bash_proposes_files_for_every_command_that_takes_one(bash: Path) -> None:
+    (bash.parent / "customers.csv").touch()
+    proposed = {command: complete_in_bash(bash, *command.split(), "cust") for command in WITH_FILES}
+    assert proposed == {command: ["customers.csv"] for command in WITH_FILES}
+    assert complete_in_bash(bash, "webhook", "check", "cust") == []
+
+
+def test_zsh_and_fish_propose_files_for_every_command_that_takes_one(call: Call) -> None:
+    arguments = re.findall(r"^ *'1:(?! ).*' ", call("completion", "zsh").out, re.MULTILINE)
+    assert sum(argument.endswith(":_files' ") for argument in arguments) == len(WITH_FILES)
+    fish = call("completion", "fish").out
+    assert not [command for command in WITH_FILES if f"using_command {command}' -f" in fish]
 
 
 def test_fish_proposes_no_files_where_a_command_follows(call: Call) -> None:
