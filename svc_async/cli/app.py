@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import filterfalse, takewhile
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
@@ -101,6 +101,7 @@ def _launch(
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code; with `--json`, an error is printed as an object too."""
     as_json = _asks_for_json(arguments)
+    arguments = _move_json(arguments)
     output.begin(_find_command(arguments))
     try:
         code = _run(arguments)
@@ -113,11 +114,25 @@ def run(arguments: Sequence[str]) -> int:
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
     """Return whether an option asks for JSON, whatever else is wrong with the others."""
-    options = [*takewhile(lambda each: each != "--", arguments)]
+    options = _list_options(arguments)
     if not _TEXT_ONLY.isdisjoint(options):
         return False
-    pairs = (each.partition("=") for each in options)
-    return any(name == "--json" and value.lower() in _YES for name, _, value in pairs)
+    return any(each.partition("=")[2].lower() in _YES for each in options if _is_json(each))
+
+
+def _move_json(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the arguments with `--json` as the last option, behind the name of the command, which takes it."""
+    options = _list_options(arguments)
+    return [*filterfalse(_is_json, options), *filter(_is_json, options), *arguments[len(options) :]]
+
+
+def _list_options(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the arguments before the end of the options."""
+    return [*takewhile(lambda each: each != "--", arguments)]
+
+
+def _is_json(argument: str) -> bool:
+    return argument.partition("=")[0] == "--json"
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -42,6 +42,20 @@ def test_an_unknown_command_has_it_too(call: Call, arguments: tuple[str, ...]) -
     assert "Did you mean" in ended.error["message"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--json", "accounts", "list"),
+        ("accounts", "--json", "list"),
+        ("-q", "--json=true", "accounts", "list"),
+        ("accounts", "-v", "--json", "list"),
+    ],
+    ids=" ".join,
+)
+def test_json_may_be_asked_for_before_the_name_of_the_command(call: Call, arguments: tuple[str, ...]) -> None:
+    assert call(*arguments).end == call("accounts", "list", "--json").end
+
+
 @pytest.mark.parametrize(("option", "count"), [("--json=true", 1), ("--json=Yes", 1), ("--json=false", 0)])
 def test_json_may_be_asked_for_by_a_value(call: Call, option: str, count: int) -> None:
     ended = call("job", "status", "nowhere", option)
