@@ -159,6 +159,8 @@ def test_options_that_do_not_fit_a_sync_are_refused(
     ("options", "message"),
     [
         (("--workers", "2"), "--cluster must be given with --workers and --shards"),
+        (("--cluster", "loacl"), "--cluster must be local, or the address of a scheduler: tcp://HOST:8786"),
+        (("--cluster", "loacl", "--workers", "2"), "--cluster must be local, or the address of a scheduler"),
         (("--cluster", "tcp://127.0.0.1:1"), "--job must be given with the address of a cluster"),
         (
             ("--cluster", "tcp://127.0.0.1:1", "--workers", "2", "--job", "j"),

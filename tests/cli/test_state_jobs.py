@@ -68,6 +68,19 @@ def test_a_job_that_is_not_named_clearly_is_refused(call: Call, arguments: tuple
     assert problem in ended.err
 
 
+@pytest.mark.parametrize("operation", ["upload", "remove"])
+def test_only_options_that_the_command_takes_are_advised(call: Call, here: Path, operation: str) -> None:
+    (here / "people.csv").write_text("email\nada@example.org\n")
+
+    ended = call("audience", operation, "people.csv", "--account", "a", "--audience", "b", "--job", "nightly")
+
+    assert ended.code == 2
+    assert ended.err == (
+        "svc-async: --job names a job in the shared state: "
+        "give --state-url, set SVC_STATE_URL, or add state_url to a profile\n"
+    )
+
+
 def test_the_jobs_of_the_embedded_state_are_shown(call: Call, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job with `--cluster local` is there, while it runs and after a kill."""
 

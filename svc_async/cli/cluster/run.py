@@ -61,6 +61,8 @@ def _check(spec: JobSpec, options: RunOptions, journal: JournalOptions, cluster:
     if cluster.cluster is None:
         options_given = "--workers and --shards" if isinstance(cluster, ClusterOptions) else "--workers"
         raise InvalidArgument("--cluster", f"must be given with {options_given}")
+    if cluster.cluster != _LOCAL and ":" not in cluster.cluster:
+        raise InvalidArgument("--cluster", "must be local, or the address of a scheduler: tcp://HOST:8786")
     if options.sandbox:
         raise InvalidArgument("--sandbox", "must not be given with --cluster: `svc-async sandbox` serves one for it")
     if journal.journal is not None or journal.journals is not None:
