@@ -74,6 +74,8 @@ _ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
 )
 _TRY = "or try without credentials: `svc-async demo`, or --sandbox where a command has it"
 _TRY_IN_PYTHON = "or try without credentials: Session.sandbox()"
+_IN_PYTHON = "; in Python it is "
+"""What begins advice for Python callers, at the end of a message."""
 _HOW_TO_AUTHENTICATE = f"set the SVC_* variables, name a profile with --profile, {_TRY}"
 _NO_DEFAULT = "'default' is not in "
 _HOW_TO_MAKE_DEFAULT = (
@@ -178,6 +180,7 @@ def _find_options(error: ApiError) -> str:
 
 def _explain_problem(parameter: str, problem: str) -> str:
     name = _OPTIONS.get(parameter, parameter)
+    problem = problem.partition(_IN_PYTHON)[0]
     if parameter == "profile" and problem.startswith(_NO_DEFAULT):
         return f"there is no profile 'default' in {problem.removeprefix(_NO_DEFAULT)}; {_HOW_TO_MAKE_DEFAULT}"
     if parameter == "journal" and problem.endswith(_NOT_A_JOURNAL):

@@ -11,6 +11,7 @@ from functools import cached_property
 import attrs
 
 from svc_async.errors import InvalidArgument, SvcError
+from svc_async.sources.blocks.files import advise_in_python
 from svc_async.users.names import USERS, Vocabulary, normalize_name, quote_name, quote_names
 
 __all__ = ["IGNORED", "OTHERS", "ColumnMatcher", "FoundColumn"]
@@ -53,7 +54,7 @@ class ColumnMatcher:
         place: what the names were read from.
         where: the place of the names in messages, if it is not obvious.
         continued: whether other names of the input were matched before.
-        hint: how a mapping is given elsewhere than on the command line, for messages that advise one.
+        hint: how a mapping is given in Python, for messages that advise the option of the command.
     """
 
     name: str
@@ -64,7 +65,7 @@ class ColumnMatcher:
     place: str = "the header"
     where: str = ""
     continued: bool = False
-    hint: str = ""
+    hint: str = advise_in_python("mapping={COLUMN: KEY}")
 
     def match_columns(self) -> Sequence[str]:
         """Return a key for each column of a table, `-` for one that is ignored.
@@ -161,9 +162,8 @@ class ColumnMatcher:
                 options = (
                     f"--map {quote_name(f'{name}={key}')}, or ignore it with --map {quote_name(f'{name}={IGNORED}')}"
                 )
-                raise self.refuse(
-                    f"has no column of {key!r}; if {quote_name(name)} is one, name its content with {options}"
-                )
+                advice = f"name its content with {options}{self.hint}"
+                raise self.refuse(f"has no column of {key!r}; if {quote_name(name)} is one, {advice}")
 
     def _check_usable(self, keys: Sequence[str]) -> None:
         used = Counter(key for key in keys if key != IGNORED)

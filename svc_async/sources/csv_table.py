@@ -16,6 +16,7 @@ import attrs
 
 from svc_async.errors import UnusableFile
 from svc_async.sources.blocks.decoding import TextReader, split_lines
+from svc_async.sources.blocks.files import advise_in_python
 from svc_async.sources.csv_rows import CsvRows
 from svc_async.sources.empty_values import NO_EMPTY_VALUES, EmptyValues
 from svc_async.sources.line_index import LineIndex
@@ -179,8 +180,8 @@ class CsvTable:
         names = [name.strip() for name in header]
         if looks_like_data(names):
             raise self._text.refuse(
-                "has no header: line 1 looks like data; name the columns: `--columns email,phone` on the command line, "
-                '`header=("email", "phone")` in Python'
+                "has no header: line 1 looks like data; name the columns with --columns email,phone"
+                f"{advise_in_python('header=')}"
             )
         return names
 

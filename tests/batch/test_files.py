@@ -106,6 +106,27 @@ async def test_the_last_row_may_be_invalid_and_is_counted_in_the_file(
     assert len(service.bodies) == 1
 
 
+@pytest.mark.parametrize(
+    ("content", "argument"),
+    [
+        ("email,notes\na@b.de,x\n", "mapping={COLUMN: KEY}"),
+        ("email\nmüller@b.de\n", "encoding="),
+        ("a@b.de\n", "header="),
+    ],
+    ids=["unknown column", "encoding", "no header"],
+)
+async def test_an_error_names_the_argument_that_helps(
+    users: AudienceUsers, path: Path, content: str, argument: str
+) -> None:
+    path.write_text(content, encoding="cp1252")
+
+    with pytest.raises(UnusableFile) as caught:
+        await users.upload(path)
+
+    place = "of open_source or open_feed, in svc_async.sources.detect"
+    assert str(caught.value).endswith(f"; in Python it is {argument} {place}")
+
+
 @pytest.mark.parametrize("make", ["missing", "empty", "folder", "broken"])
 async def test_an_unusable_file_is_refused_before_anything_is_sent(
     users: AudienceUsers, service: FakeService, path: Path, make: str

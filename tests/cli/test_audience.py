@@ -407,6 +407,7 @@ USAGE = [
     pytest.param((), "email,e-mail\n", "more than one column of 'email'", id="two columns"),
     pytest.param((), b"email\nm\xfcller@example.org\n", "is not UTF-8 on line 2", id="latin-1"),
     pytest.param((), b"email\na\0@example.org\n", "contains a NUL byte on line 2", id="nul"),
+    pytest.param((), b"\x7fELF\2\1\1" + bytes(9) + b"\3\xf6" + bytes(90), "is no text file; CSV, TSV,", id="program"),
     pytest.param((), 'email\n"a@example.org\n', "has a quote on line 2 that is not closed", id="open quote"),
     pytest.param(("--map", "email"), GOOD, "--map must be COLUMN=KEY", id="map without key"),
     pytest.param(("--map", "email=mail"), GOOD, "--map must be COLUMN=KEY", id="map to no key"),
@@ -432,6 +433,23 @@ USAGE = [
     pytest.param(("--audience", ""), GOOD, "--audience must", id="empty id"),
     pytest.param(("--colour",), GOOD, "--colour", id="unknown option"),
 ]
+
+ADVICE = [
+    pytest.param("email,notes\na@example.org,x\n", "ignore all of them with --map '*=-'", id="unknown column"),
+    pytest.param("email,e-mail\n", "ignore the others with --map COLUMN=-", id="two columns"),
+    pytest.param("Ann,Smith\n", "or name a column with --map COLUMN=KEY", id="nothing known"),
+    pytest.param("a@example.org\n", "name the columns with --columns email,phone", id="no header"),
+    pytest.param("email\nmüller@example.org\n", "probably cp1252 (--encoding cp1252)", id="encoding"),
+    pytest.param("email\na\0@example.org\n", "or name its encoding with --encoding", id="NUL"),
+]
+
+
+@pytest.mark.parametrize(("content", "advice"), ADVICE)
+def test_what_is_advised_is_an_option(call: Call, here: Path, content: str, advice: str) -> None:
+    (here / "customers.csv").write_bytes(content.encode("cp1252"))
+    ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
+    assert ended.code == 2
+    assert ended.error["message"].endswith(advice)
 
 
 @pytest.mark.parametrize(("options", "content", "expected"), USAGE)

@@ -1,9 +1,11 @@
+# ruff: noqa: RUF001 - letters of other scripts are what is tested
 """Files as people have them: from spreadsheets, without a header, in other formats."""
 
 import io
 import tarfile
 import zipfile
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -58,6 +60,27 @@ def test_a_file_of_another_format_is_named_with_what_to_do(write: Write, kind: s
     assert "secret" not in str(caught.value)
 
 
+PROGRAM = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\0\x3e\0\x01\0\0\0\xb0\x40\0\nK\xf6ln\n" + bytes(90)
+NO_TEXT = "is no text file; CSV, TSV, JSON lines and Parquet are read"
+
+
+@pytest.mark.parametrize("content", [PROGRAM, b"\0\x01email\n" + bytes(range(256))], ids=["program", "any"])
+@pytest.mark.parametrize("options", [{}, {"format": "csv"}, {"format": "jsonl"}, {"encoding": "cp1252"}], ids=str)
+async def test_a_file_that_is_no_text_is_called_so(write: Write, content: bytes, options: Mapping[str, Any]) -> None:
+    with pytest.raises(UnusableFile, match=NO_TEXT):
+        await open_source(write(content), **options).check()
+    with pytest.raises(UnusableFile, match=NO_TEXT):
+        await open_feed(write(content), **options).check()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
+def test_text_in_another_encoding_than_its_name_says_is_still_text(write: Write, encoding: str) -> None:
+    path = write("Имя,email\nЖеня,a@b.de\n".encode(encoding))
+    with pytest.raises(UnusableFile, match="on line 1; save it as UTF-8, or name its encoding"):
+        open_source(path, encoding="ascii")
+    assert read_rows(open_source(path, mapping={"Имя": "-"}, encoding=encoding)) == [("a@b.de",)]
+
+
 @pytest.mark.parametrize("line", ["sep=;\r\n", '"sep=;"\n', "sep=;\n"])
 def test_the_line_with_the_separator_is_no_header(write: Write, line: str) -> None:
     source = open_source(write(f"{line}E-Mail-Adresse;Telefon\na@b.de;+49301234567\n\nc,d@b.de\n"))
@@ -84,7 +107,8 @@ def test_the_encoding_of_windows_is_proposed(write: Write) -> None:
 async def test_the_names_of_a_file_without_a_header_can_be_given(write: Write) -> None:
     path = write("a@b.de;+49301234567;x\nc@b.de;;y\n")
     with pytest.raises(
-        UnusableFile, match="has no header: line 1 looks like data; .*`--columns email,phone`.* in Python"
+        UnusableFile,
+        match="looks like data; name the columns with --columns email,phone; in Python it is header=",
     ):
         open_source(path)
     source = open_source(path, header=["email", "phone", "note"], mapping={"note": "-"})

@@ -13,7 +13,8 @@ from types import MappingProxyType
 
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.encoding_advice import propose_encoding
-from svc_async.sources.blocks.files import ByteReader, Input, unusable
+from svc_async.sources.blocks.files import ByteReader, Input, advise_in_python, unusable
+from svc_async.sources.blocks.other_formats import is_binary
 
 __all__ = ["BLOCK_SIZE", "MAX_LINE", "TextReader", "split_lines"]
 
@@ -21,6 +22,8 @@ BLOCK_SIZE = 65_536
 """Bytes that are read and decoded at a time."""
 MAX_LINE = 4_194_304
 """Characters of a line."""
+_SAMPLE_SIZE = 4_096
+_NO_TEXT = "is no text file; CSV, TSV, JSON lines and Parquet are read, and XML as a feed of products"
 _MARKS: Mapping[bytes, str] = MappingProxyType(
     {
         codecs.BOM_UTF8: "utf-8-sig",
@@ -112,16 +115,23 @@ class TextReader:
             line = self._count_lines_before(offset + len(block) - rest) + 1
             name = self.encoding.removesuffix("-sig").upper()
             proposed = propose_encoding(error) if isinstance(error, UnicodeDecodeError) and name == "UTF-8" else None
-            advice = f", probably {proposed} (--encoding {proposed})" if proposed else ""
-            problem = f"is not {name} on line {line}; save it as UTF-8, or name its encoding{advice}"
-        raise self.refuse(problem)  # only now: the other error holds the text
+            problem = f"is not {name} on line {line}"
+        raise self._refuse_text(problem, proposed)  # only now: the other error holds the text
 
     def _check_nul(self, text: str, offset: int) -> str:
         nul = text.find("\0")
         if nul < 0:
             return text
         line = self._count_lines_before(offset) + _count_line_ends(text[:nul]) + 1
-        raise self.refuse(f"contains a NUL byte on line {line}; save it as UTF-8, or name its encoding")
+        raise self._refuse_text(f"contains a NUL byte on line {line}")
+
+    def _refuse_text(self, problem: str, proposed: str | None = None) -> UnusableFile:
+        """Return the error that says what is wrong with the text, and what to do; or that it is none."""
+        with ByteReader(self._input) as file:
+            if is_binary(file.read(_SAMPLE_SIZE)):
+                return self.refuse(_NO_TEXT)
+        advice = f", probably {proposed} (--encoding {proposed})" if proposed else " with --encoding"
+        return self.refuse(f"{problem}; save it as UTF-8, or name its encoding{advice}{advise_in_python('encoding=')}")
 
     def _count_lines_before(self, offset: int) -> int:
         """Count the lines of the file before a byte, by reading again."""

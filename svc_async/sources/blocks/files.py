@@ -25,6 +25,7 @@ __all__ = [
     "FileInput",
     "Input",
     "SpooledInput",
+    "advise_in_python",
     "compute_digest",
     "open_input",
     "open_shared",
@@ -79,6 +80,11 @@ class Input(Protocol):
 def unusable(name: str, problem: str) -> UnusableFile:
     """Return the error that says what is wrong with an input."""
     return UnusableFile("file", name, problem)
+
+
+def advise_in_python(argument: str) -> str:
+    """Return which argument does what an option does that was advised; the command leaves it out."""
+    return f"; in Python it is {argument} of open_source or open_feed, in svc_async.sources.detect"
 
 
 def open_input(source: str | Path | Input) -> Input:

@@ -1,9 +1,11 @@
 """Formats of files that are not read, recognised by their first bytes to say what to do instead."""
 
+import codecs
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["describe_other_format"]
+__all__ = ["describe_other_format", "is_binary"]
 
 _EXPORT = "save the sheet as CSV (UTF-8)"
 _UNPACK = "extract the file that it contains"
@@ -35,6 +37,25 @@ _BY_ENTRY: Mapping[bytes, str] = MappingProxyType(
     }
 )
 """Descriptions of ZIP archives, by what is among their first entries."""
+_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
+"""What text begins with whose letters may have NULs; the mark of UTF-32-LE begins as that of UTF-16-LE."""
+_WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+_has_control = re.compile(r"[\x01-\x08\x0e-\x1f]").search
+
+
+def is_binary(sample: bytes) -> bool:
+    """Return whether the first bytes of a file have NULs, and are not text in which some are a mistake."""
+    if b"\0" not in sample or sample.startswith(_MARKS):
+        return False
+    return _has_control(sample.decode("latin-1")) is not None and not any(_is_text(sample, name) for name in _WIDE)
+
+
+def _is_text(sample: bytes, encoding: str) -> bool:
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(sample)
+    except UnicodeError:
+        return False
+    return "\0" not in text and not _has_control(text)
 
 
 def describe_other_format(sample: bytes) -> str | None:
