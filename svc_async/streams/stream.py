@@ -196,11 +196,11 @@ class EventStream:
         await self.aclose()
 
     def __aiter__(self) -> Self:
-        if self._task is None:
-            raise InvalidArgument("stream", "must be open: use it inside `async with`")
+        self._check_entered()
         return self
 
     async def __anext__(self) -> Event:
+        self._check_entered()
         queued = await self._buffer.get()
         if queued is None:
             if self._failure is not None:
@@ -230,14 +230,22 @@ class EventStream:
             await router.dispatch(event, self)
 
     async def aclose(self) -> None:
-        """Close the connection and discard the events that were not taken; waiting iterations stop."""
+        """Close the connection and discard the events that were not taken; waiting iterations stop.
+
+        Before the stream is entered there is nothing to close, and it can still be entered.
+        """
+        if self._task is None:
+            return
         self._checkpoint, self._is_left = self.checkpoint, True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._buffer.clear()
-            if not self._task.cancelled():
-                self._task.result()
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._buffer.clear()
+        if not self._task.cancelled():
+            self._task.result()
+
+    def _check_entered(self) -> None:
+        if self._task is None:
+            raise InvalidArgument("stream", "must be open: use it inside `async with`")
 
     async def _read(self) -> None:
         try:

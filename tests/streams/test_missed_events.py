@@ -271,7 +271,10 @@ async def test_a_checkpoint_is_at_the_event_that_was_taken_last(
 async def test_the_checkpoint_of_a_quiet_stream_advances(
     server: StreamServer, follow: Follow, clock: VirtualClock
 ) -> None:
-    async with follow() as stream:
+    stream = follow()
+    await stream.aclose()  # before it is entered, this changes nothing
+
+    async with stream:
         connection = await server.wait_for_connection(1)
         for beats in range(1, 5):
             await clock.advance(seconds=20)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -212,8 +213,10 @@ async def test_closing_the_stream_ends_every_waiting_iteration(follow: Follow) -
 
 async def test_a_stream_must_be_entered_and_only_once(follow: Follow) -> None:
     stream = follow()
-    with pytest.raises(InvalidArgument, match="^stream must be open"):
-        aiter(stream)
+    uses: list[Callable[[EventStream], Any]] = [aiter, anext, lambda each: each.run(EventRouter())]
+    for use in uses:
+        with pytest.raises(InvalidArgument, match="^stream must be open: use it inside `async with`$"):
+            await use(stream)
     async with stream:
         with pytest.raises(InvalidArgument, match="^stream must be entered once"):
             await stream.__aenter__()
