@@ -40,6 +40,7 @@ RECENT_KEYS = 100_000
 
 
 _OBSERVER = or_none(PLAIN_FUNCTION)
+_ROUTER = instance_of(EventRouter, "an EventRouter")
 
 
 @attrs.frozen(kw_only=True)
@@ -222,10 +223,12 @@ class EventStream:
             router: the handlers, which a webhook receiver may share; they are called with the event and this stream.
 
         Raises:
+            InvalidArgument: `router` is no `EventRouter`, or the stream was not entered.
             SvcError: the stream ended.
             Exception: whatever a handler raised. It ends this call; the stream stays open, so a further call continues
                 with the next event.
         """
+        _ROUTER.check("router", router)
         async for event in self:
             await router.dispatch(event, self)
 

@@ -178,6 +178,13 @@ async def test_a_handler_that_fails_ends_the_call_and_not_the_stream(server: Str
     assert seen == ["-1", "-2", "-3"]
 
 
+@pytest.mark.parametrize("router", [None, print, EventRouter])
+async def test_a_router_of_another_type_is_refused_before_an_event(follow: Follow, router: Any) -> None:
+    async with follow() as stream:
+        with pytest.raises(InvalidArgument, match="^router must be an EventRouter$"):
+            await stream.run(router)
+
+
 async def test_leaving_closes_the_connection(server: StreamServer, follow: Follow) -> None:
     tasks = asyncio.all_tasks()
     server.scripts = [send_and_hold(event_line(1), event_line(2))]
