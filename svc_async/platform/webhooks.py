@@ -276,7 +276,7 @@ class Webhooks:
             terms: the service's conditions for a replay.
 
         Raises:
-            InvalidArgument: the app has several webhooks or none, or `since` is no datetime with a time zone.
+            InvalidArgument: the app has several webhooks or none, or `since` has no time zone or lies in the future.
             Conflict: another job was running for too long.
             WebhookInvalid: the webhook is invalid, so nothing would be delivered; see `ensure`.
         """
@@ -285,6 +285,8 @@ class Webhooks:
         deadline = self._pipeline.clock.monotonic() + within
         now = self._pipeline.clock.now()
         first = _floor_minute("since", since)
+        if first > now:  # in a later minute: the clock of `since` may be seconds ahead
+            raise InvalidArgument("since", "must not be in the future")
         windows = _split_window(first, now, terms)
         webhook = await self._find_valid(webhook_id)
         _warn_if_lost(first, windows[0][0])

@@ -349,6 +349,13 @@ async def test_a_gap_is_replayed_in_two_jobs_for_its_end_must_settle(service: Sc
     assert service.clock.now() - NOW == timedelta(minutes=21)  # 11:50 is 31 minutes old
 
 
+async def test_a_gap_that_begins_in_a_later_minute_is_refused_by_its_name(service: ScriptedServer) -> None:
+    for ahead in (timedelta(minutes=1), timedelta(hours=1)):
+        with pytest.raises(InvalidArgument, match="^since must not be in the future$"):
+            await replay_gap(service, -ahead)
+    assert service.requests == []
+
+
 async def test_a_short_gap_waits_until_it_can_be_replayed(service: ScriptedServer) -> None:
     service.on("GET", ALL, list_webhooks(build_webhook()))
     service.on("POST", REPLAY, JOB)
