@@ -99,34 +99,40 @@ _TERMS = ReplayTerms()
 _ANY_TERMS = instance_of(ReplayTerms, "ReplayTerms(...)")
 
 
-def _is_plain_https(url: object) -> bool:
+def _is_visible(url: str) -> bool:
+    return re.fullmatch(r"[!-~]+", url) is not None
+
+
+def _has_host(url: str) -> bool:
+    return bool(_split(url).hostname)
+
+
+def _is_plain_https(url: str) -> bool:
     parts = _split(url)
     # An explicit :443 is a port as well.
-    return (
-        parts is not None
-        and parts.scheme == "https"
-        and bool(parts.hostname)
-        and ":" not in parts.netloc.rpartition("@")[2].rpartition("]")[2]
-    )
+    return parts.scheme == "https" and ":" not in parts.netloc.rpartition("@")[2].rpartition("]")[2]
 
 
-def _is_bare(url: object) -> bool:
-    parts = _split(url)
-    return parts is not None and "@" not in parts.netloc and "#" not in str(url)
+def _is_bare(url: str) -> bool:
+    return "@" not in _split(url).netloc and "#" not in url
 
 
-def _split(url: object) -> SplitResult | None:
+def _split(url: str) -> SplitResult:
     try:
-        return urlsplit(url) if isinstance(url, str) and _VISIBLE.fullmatch(url) else None
+        return urlsplit(url)
     except ValueError:
-        return None
+        return urlsplit("")
 
 
-_VISIBLE = re.compile(r"[!-~]+")
-
-
+# Each check relies on those before it.
 _URL: tuple[Check, ...] = (
     length("url", 200, least=1),
+    satisfies(
+        "url",
+        _is_visible,
+        "must consist of visible ASCII characters: percent-encode others, or write a host name in its xn-- form",
+    ),
+    satisfies("url", _has_host, "must be an absolute URL with a host"),
     satisfies("url", _is_plain_https, "must use https and carry no port number", rule_ids=("WH-01", "WH-02")),
     satisfies("url", _is_bare, "must have neither user information nor a fragment"),
 )

@@ -112,6 +112,7 @@ async def test_a_registration_is_described(command: Command, sandbox: Sandbox) -
     ("arguments", "reason"),
     [
         (("https://hooks.example.test:443/svc",), "url must use https and carry no port"),
+        (("https://hooks.example.test/a b",), "url must consist of visible ASCII characters: percent-encode others"),
         (("https://x.test/svc", "--event", "post.create"), "--event and --user go together"),
         (("https://x.test/svc", "--user", "7"), "--event and --user go together"),
     ],

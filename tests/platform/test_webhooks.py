@@ -101,6 +101,34 @@ async def test_a_url_that_the_service_would_refuse_is_not_sent(service: Scripted
         assert (await session.webhooks.create(url)).url == url
 
 
+VISIBLE = "must consist of visible ASCII characters: percent-encode others, or write a host name in its xn-- form"
+HAS_HOST = "must be an absolute URL with a host"
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("https://a.example.test/a b", VISIBLE),
+        ("https://a.example.test/\t", VISIBLE),
+        ("https://a.example.test/ä", VISIBLE),
+        ("https://ä.example.test/", VISIBLE),
+        ("a.example.test/x", HAS_HOST),
+        ("https:a.b", HAS_HOST),
+        ("https://", HAS_HOST),
+        ("https://[x", HAS_HOST),
+        ("http://a.example.test", "must use https and carry no port number"),
+        ("https://a.example.test:443/", "must use https and carry no port number"),
+        ("https://u@a.example.test/", "must have neither user information nor a fragment"),
+        (7, "must have from 1 to 200 characters"),
+    ],
+)
+async def test_the_rule_that_a_url_breaks_is_named(service: ScriptedServer, url: Any, rule: str) -> None:
+    async with make_session(service) as session:
+        with pytest.raises(InvalidArgument) as caught:
+            await session.webhooks.create(url)
+    assert str(caught.value) == f"url {rule}"
+
+
 @pytest.mark.parametrize(
     "url", ["https://a.b/" + "x" * 188, "https://a.example.test?x=1@2:3", "https://[::1]/x", "https://a.b/@me:x"]
 )
