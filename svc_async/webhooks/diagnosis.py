@@ -3,7 +3,7 @@
 import re
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Iterator
-from urllib.parse import quote
+from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 
@@ -20,7 +20,9 @@ _NO_BASE64 = "is not sha256= followed by the base64 of 32 bytes"
 _OTHER_SECRET = "was made with another secret or over other bytes"  # noqa: S105 - a message, not a secret
 
 
-def diagnose_crc(key: SigningKey, token: str, *, status: int, body: bytes) -> str | None:
+def diagnose_crc(
+    key: SigningKey, token: str, *, status: int, body: bytes, url: str = "", location: str = ""
+) -> str | None:
     """Return what is wrong with an answer to a CRC check, or None.
 
     Args:
@@ -28,9 +30,11 @@ def diagnose_crc(key: SigningKey, token: str, *, status: int, body: bytes) -> st
         token: the token of the check.
         status: the answer's status.
         body: the answer's body.
+        url: the URL that was asked.
+        location: where a redirect leads, as the answer says it.
     """
     if status != 200:  # noqa: PLR2004 - the only good status
-        return _diagnose_status(status)
+        return _diagnose_status(status, url, location)
     try:
         answer = msgspec.json.decode(body)
     except NOT_JSON:
@@ -71,11 +75,28 @@ def _list_mistakes(good: str) -> Iterator[tuple[str, str]]:
             yield prefix + written, _URL_SAFE
 
 
-def _diagnose_status(status: int) -> str:
+def _diagnose_status(status: int, url: str, location: str) -> str:
     kinds = {
         2: "with success, but not with 200",
-        3: "with a redirect, which makes the webhook invalid; is a slash missing at the end of the URL?",
+        3: f"with a redirect, which makes the webhook invalid; {_diagnose_redirect(url, location)}",
         4: "with a refusal, which counts as a transient error",
         5: "with a failure, which counts as a transient error",
     }
     return f"the server answered HTTP {status}, {kinds.get(status // 100, 'which is not a final status')}"
+
+
+def _diagnose_redirect(url: str, location: str) -> str:
+    try:
+        asked, target = _find_place(url), _find_place(urljoin(url, location))
+    except ValueError:
+        asked = target = ""
+    if target == f"{asked}/":
+        return "a slash is missing at the end of the URL"
+    if f"{target}/" == asked:
+        return "the URL has a slash too many at its end"
+    return "the URL itself must answer"
+
+
+def _find_place(url: str) -> str:
+    parts = urlsplit(url)
+    return parts.netloc + parts.path

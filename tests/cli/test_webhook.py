@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import trustme
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from svc_async.webhooks import SigningKey, WebhookReceiver
 from svc_async.webhooks.adapters.aiohttp import serve
@@ -195,6 +196,36 @@ async def test_what_is_wrong_with_an_answer_is_named(command: Command, site: str
     assert says in ended.out
     assert len(ended.out.splitlines()) == 1
     assert KEY.secret not in ended.out + ended.err
+
+
+REDIRECT = "the server answered HTTP 307, with a redirect, which makes the webhook invalid; "
+MISSING_SLASH = "a slash is missing at the end of the URL"
+EXTRA_SLASH = "the URL has a slash too many at its end"
+OTHER_URL = "the URL itself must answer"
+
+
+@pytest.mark.parametrize(
+    ("path", "location", "advice"),
+    [
+        ("/hooks/svc", "http://{host}/hooks/svc/?crc_token=a", MISSING_SLASH),
+        ("/hooks/svc/", "http://{host}/hooks/svc?crc_token=a", EXTRA_SLASH),
+        ("/hooks/svc/", "https://{host}/hooks/svc", EXTRA_SLASH),
+        ("/hooks/svc", "svc/", MISSING_SLASH),
+        ("/hooks/svc", "/hooks/other/", OTHER_URL),
+        ("/hooks/svc", "https://other.example.test/hooks/svc/", OTHER_URL),
+        ("/hooks/svc", "http://[x", OTHER_URL),
+    ],
+)
+async def test_a_redirect_tells_which_slash_is_wrong(command: Command, path: str, location: str, advice: str) -> None:
+    async def redirect(request: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"location": location.replace("{host}", request.host)})
+
+    app = web.Application()
+    app.router.add_get(path, redirect)
+    async with TestServer(app) as site:
+        ended = await command("webhook", "check", str(site.make_url(path)))
+    assert ended.code == 1
+    assert ended.out.startswith(f"{REDIRECT}{advice} after ")
 
 
 @pytest.mark.rule("WH-01", "WH-02", "WH-34", "WH-35")

@@ -106,7 +106,7 @@ def test_what_is_wrong_with_an_answer_is_named(body: bytes, problem: str | None)
     [
         (201, "with success, but not with 200"),
         (299, "with success, but not with 200"),
-        (301, "with a redirect, which makes the webhook invalid; is a slash missing at the end of the URL?"),
+        (301, "with a redirect, which makes the webhook invalid; the URL itself must answer"),
         (404, "with a refusal, which counts as a transient error"),
         (500, "with a failure, which counts as a transient error"),
         (199, "which is not a final status"),

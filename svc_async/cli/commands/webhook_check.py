@@ -73,7 +73,8 @@ async def _send_checks(transport: Transport, url: str, key: SigningKey) -> _Find
     except SvcError as error:
         return _Finding(problem=str(error), seconds=clock.monotonic() - began)
     seconds = clock.monotonic() - began
-    problem = diagnose_crc(key, token, status=answer.status, body=answer.body)
+    location = answer.headers.get("location", "")
+    problem = diagnose_crc(key, token, status=answer.status, body=answer.body, url=url, location=location)
     if problem is None and await _signs_anything(transport, url, key):
         problem = "it signs any crc_token, even a forged event; it must refuse tokens with other characters"
     return _Finding(problem=problem, status=answer.status, seconds=seconds)
