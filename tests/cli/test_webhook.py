@@ -72,7 +72,10 @@ async def test_events_are_printed_one_a_line(command: Command) -> None:
     running.send(signal.SIGINT)
     ended = await running.wait()
     warning, summary = ended.err.splitlines()
-    assert warning.startswith("warning: rejected a request: signature_missing: ")
+    assert warning.startswith(
+        "warning: rejected a request: signature_missing: there is no signature header, by default "
+        "x-svc-webhooks-signature; "
+    )
     assert summary == "Events: 1. CRC checks: 0. Refused: 1 signature_missing."
 
 
@@ -287,6 +290,11 @@ def test_a_file_is_signed(call: Call, body: Path) -> None:
         "header": "x-svc-webhooks-signature",
         "signature": SIGNATURE,
     }
+
+
+def test_the_help_names_the_header_whose_value_is_printed(call: Call) -> None:
+    text = " ".join(call("webhook", "sign", "--help").out.split())
+    assert "Print the value of the header x-svc-webhooks-signature " in text
 
 
 @pytest.mark.rule("WH-40c")

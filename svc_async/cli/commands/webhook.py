@@ -78,7 +78,7 @@ def listen(
 
 @app.command
 def sign(file: Path, /, *, profile: str | None = None, as_json: JsonFlag = False) -> int:
-    """Print the signature header of a delivery with this body.
+    """Print the value of the header x-svc-webhooks-signature of a delivery with this body.
 
     Args:
         file: The body, byte for byte.

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import attrs
 
 from svc_async.webhooks.verification import RejectReason
+from svc_async.wire.hmac_sha256 import SIGNATURE_HEADER
 
 __all__ = ["ADVICE", "Advice"]
 
@@ -59,7 +60,7 @@ ADVICE: Mapping[RejectReason, Advice] = {
         "a signature header is there more than once", "check the proxy before the receiver: the service sends one"
     ),
     RejectReason.SIGNATURE_MISSING: Advice(
-        "there is no signature header",
+        f"there is no signature header, by default {SIGNATURE_HEADER}",
         "nothing if the service did not send it; otherwise let the proxy pass the header on, or name it in "
         "SigningKey(header=)",
     ),
