@@ -10,6 +10,7 @@ from typing import Any, Literal
 import attrs
 import pytest
 
+from svc_async.errors import BadRequest, InvalidArgument
 from svc_async.events.models import Event
 from svc_async.printable import clean
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
@@ -210,10 +211,13 @@ async def open_receiver(
     async with receiver:
         svc_sandbox.deliver_to(RECEIVER_URL, receiver)
         webhook = await svc_session.webhooks.create(RECEIVER_URL)
-        for event_type in world.events:
-            await svc_session.activity.subscriptions.create(
-                event_type=event_type, user_id=svc_sandbox.user_id, webhook_id=webhook.id
-            )
+        for index, event_type in enumerate(world.events):
+            try:
+                await svc_session.activity.subscriptions.create(
+                    event_type=event_type, user_id=svc_sandbox.user_id, webhook_id=webhook.id
+                )
+            except (BadRequest, InvalidArgument) as error:
+                pytest.fail(f"the marker svc has an unusable event, events[{index}]: {error}", pytrace=False)
         yield receiver
     late = failures.take()  # of handlers that ended while the receiver was closed
     if late and world.handler_errors == "fail":

@@ -164,6 +164,14 @@ async def test_with_an_unusable(setting, svc_receiver):
     pass
 
 
+@pytest.mark.parametrize("setting", [
+    pytest.param(each, marks=pytest.mark.svc(events=["dm.read", each]))
+    for each in ("post.crate", "PostCreate", "dm.read", 5)
+])
+async def test_with_an_unusable_event(setting, svc_receiver):
+    pass
+
+
 @pytest.mark.svc(faults=[{"kind": "http", "status": 200}])
 async def test_with_an_unusable_fault(svc_sandbox):
     pass
@@ -211,11 +219,12 @@ def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(p
         test_2=anyio.header + COMMON.replace(CHECK, ""),
         test_3=SETTINGS,
     )
-    result.assert_outcomes(passed=6 + 2 + 2, failed=6 + 1 + 2, errors=9 + 1)
+    result.assert_outcomes(passed=6 + 2 + 2, failed=6 + 1 + 2, errors=9 + 1 + 4)
     result.stdout.fnmatch_lines(list(ERRORS))
     result.stdout.fnmatch_lines(list(FAILURES))
     result.stdout.no_fnmatch_line("*svc_async.errors.InvalidArgument*")
     result.stdout.no_fnmatch_line("*another exception occurred*")
+    result.stdout.no_fnmatch_line("*svc_async.errors.BadRequest*")
 
 
 ERRORS = (
@@ -230,6 +239,10 @@ ERRORS = (
     "the marker svc has an unusable setting of session: retries must be Retries(...)",
     "the marker svc has an unusable setting of receiver: workers must be *",
     "the marker svc has an unusable setting of receiver: on_error must be a function",
+    "the marker svc has an unusable event, events?1?: * event_type is no type of event; similar ones are *",
+    "the marker svc has an unusable event, events?1?: event_type must be a dot-separated name such as post.create; *",
+    "the marker svc has an unusable event, events?1?: * a subscription with this event_type * is there already",
+    "the marker svc has an unusable event, events?1?: * event_type must be a string",
 )
 FAILURES = (
     "a fault did not strike: http(503) on [*] [*]/acount/[*], the first 2 requests; 0 requests matched",
