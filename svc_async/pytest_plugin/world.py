@@ -217,7 +217,8 @@ async def open_receiver(
                     event_type=event_type, user_id=svc_sandbox.user_id, webhook_id=webhook.id
                 )
             except (BadRequest, InvalidArgument) as error:
-                pytest.fail(f"the marker svc has an unusable event, events[{index}]: {error}", pytrace=False)
+                message = f"the marker svc has an unusable event, events[{index}]: {error}"
+                raise pytest.fail.Exception(message, pytrace=False) from None
         yield receiver
     late = failures.take()  # of handlers that ended while the receiver was closed
     if late and world.handler_errors == "fail":
