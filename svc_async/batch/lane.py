@@ -2,17 +2,18 @@
 
 A lane is a queue of batches with at most one request in flight, so that rows with one key are applied in input order.
 What happens is passed to `handle` as an event. It returns the one command to execute next, or None; the next event is
-the result of that command. Time passes between a command and its event, so the machine needs no clock.
+the result of that command; `Written` precedes it if a request was sent. Time passes between, so it needs no clock.
 
     phase        event        next
-    IDLE         Sealed       Intend
+    IDLE         Sealed       Send
                  Resumed      Wait for the rest of the quarantine of an earlier run
-    RECORDING    Recorded     Send, after Intend; the next batch, after Settle
+    READY        Written      nothing: the request is in flight
     SENDING      Answered     Settle the rows that the answer mentions
-                 Failed       by the table below
-    WAITING      Elapsed      Intend; or Settle, if the batch is given up
+    either       Failed       by the table below
+    RECORDING    Recorded     the next batch, after Settle; what follows the failure, after Release
+    WAITING      Elapsed      Send; or Settle, if the batch is given up
     any          Sealed       the batches are queued
-                 Stopped      nothing more is intended; a request in flight is still answered
+                 Stopped      nothing follows; a request that is ready or in flight is still answered
                  Abandoned    nobody executes the last command, so its event never comes
 
 What follows a failure:
@@ -49,7 +50,6 @@ from svc_async.batch.lane_events import (
     Elapsed,
     Event,
     Failed,
-    Intend,
     Recorded,
     Release,
     Resumed,
@@ -59,6 +59,7 @@ from svc_async.batch.lane_events import (
     Stop,
     Stopped,
     Wait,
+    Written,
 )
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.recovery import (
@@ -80,10 +81,6 @@ from svc_async.wire.outcome import may_have_worked
 
 __all__ = ["Lane", "Phase", "count_in_doubt", "count_pending"]
 
-_INTEND = Intend()
-_SEND = Send()
-_RELEASE = Release()
-
 _Step = Callable[[], Command | None]
 
 
@@ -92,10 +89,12 @@ class Phase(enum.Enum):
 
     IDLE = enum.auto()
     """Nothing: its queue is empty."""
-    RECORDING = enum.auto()
-    """The ledger records an intent, its release or a settlement."""
+    READY = enum.auto()
+    """A request waits for its turn at the rate limit, for the record of its intent or for a connection."""
     SENDING = enum.auto()
     """A request is in flight."""
+    RECORDING = enum.auto()
+    """The ledger records a release or a settlement."""
     WAITING = enum.auto()
     """A delay or a quarantine passes."""
     STOPPED = enum.auto()
@@ -118,7 +117,7 @@ class Lane:
         phase: what it is doing.
         queue: its batches; the first is being worked on.
         in_doubt: whether the first batch was sent without a conclusive answer.
-        attempts: how often sending the first batch was intended.
+        attempts: how often the first batch was to be sent.
         superseded_unsettled: positions of superseded rows that are settled with the next answer.
     """
 
@@ -156,12 +155,12 @@ class Lane:
         return self._wait(event.pause, self._send_first)
 
     def _continue(self, _: Recorded | Elapsed) -> Command | None:
-        return self._next_step()
+        step, self._next_step = self._next_step, self._send_first  # it may hold a failure, and so the body
+        return step()
 
     def _stop(self, _: Stopped) -> None:
-        if self.phase in {Phase.RECORDING, Phase.SENDING}:
-            self._stopping = True
-        else:
+        self._stopping = True
+        if self.phase in {Phase.IDLE, Phase.WAITING}:
             self.phase = Phase.STOPPED
 
     def _abandon(self, _: Abandoned) -> None:
@@ -173,20 +172,20 @@ class Lane:
         self.attempts, self._delays = 0, iter(self.policy.retry_delays)
         self._successes = self.policy.budget.successes
         if self.queue:
-            return self._intend()
+            return self._send()
         self.phase = Phase.STOPPED if self._stopping else Phase.IDLE
         return None
 
-    def _intend(self) -> Command | None:
+    def _send(self) -> Command | None:
         if self._stopping:
             self.phase = Phase.STOPPED
             return None
         self.attempts += 1
-        return self._record(_INTEND, self._send)
+        self.phase = Phase.READY
+        return Send()
 
-    def _send(self) -> Command:
+    def _write(self, _: Written) -> None:
         self.phase = Phase.SENDING
-        return _SEND
 
     def _record(self, command: Command, then: _Step) -> Command:
         self.phase, self._next_step = Phase.RECORDING, then
@@ -250,13 +249,13 @@ class Lane:
     def _fail(self, event: Failed) -> Command | None:
         # The refusal of a repeat says nothing about the attempt before it.
         self.in_doubt = self.in_doubt or may_have_worked(event.error)
-        return self._recover(event) if self.in_doubt else self._record(_RELEASE, partial(self._recover, event))
+        return self._recover(event) if self.in_doubt else self._record(Release(), partial(self._recover, event))
 
     def _recover(self, failure: Failed) -> Command | None:
         return self._RECOVERY[recovery_for(failure.error)](self, failure)
 
     def _wait_for_limit(self, failure: Failed) -> Command | None:
-        return self._intend_again(failure)  # the governor has closed the limit, and keeps the request until it opens
+        return self._repeat(failure)  # the governor has closed the limit, and keeps the request until it opens
 
     def _send_again(self, failure: Failed) -> Command | None:
         """Send the same bytes after the next delay, and after a quarantine if newer rows could be undone."""
@@ -268,10 +267,10 @@ class Lane:
         wait = max(delay, pause, failure.pause or 0.0)
         if not self._stopping:
             self.policy.on_repeat(failure.error, wait)
-        return self._wait(wait, partial(self._intend_again, failure), after=failure.error)
+        return self._wait(wait, partial(self._repeat, failure), after=failure.error)
 
-    def _intend_again(self, failure: Failed) -> Command | None:
-        return self._intend() if self.policy.budget.spend() else self._stop_job(failure)
+    def _repeat(self, failure: Failed) -> Command | None:
+        return self._send() if self.policy.budget.spend() else self._stop_job(failure)
 
     def _end_repeats(self, failure: Failed, *, pause: float) -> Command | None:
         """Stop the job if the service has accepted nothing since the attempt before; otherwise give up the batch."""
@@ -342,15 +341,22 @@ class Lane:
         (Phase.IDLE,      Sealed):    _enqueue,
         (Phase.IDLE,      Resumed):   _resume,
         (Phase.IDLE,      Stopped):   _stop,
-        (Phase.RECORDING, Recorded):  _continue,
-        (Phase.RECORDING, Sealed):    _enqueue,
-        (Phase.RECORDING, Stopped):   _stop,
-        (Phase.RECORDING, Abandoned): _abandon,
+        (Phase.READY,     Written):   _write,
+        (Phase.READY,     Answered):  _evaluate,  # where tests replace the connections, nothing is written
+        (Phase.READY,     Failed):    _recover,
+        (Phase.READY,     Sealed):    _enqueue,
+        (Phase.READY,     Stopped):   _stop,
+        (Phase.READY,     Abandoned): _abandon,
+        (Phase.SENDING,   Written):   _write,  # again, after the token was renewed
         (Phase.SENDING,   Answered):  _evaluate,
         (Phase.SENDING,   Failed):    _fail,
         (Phase.SENDING,   Sealed):    _enqueue,
         (Phase.SENDING,   Stopped):   _stop,
         (Phase.SENDING,   Abandoned): _abandon,
+        (Phase.RECORDING, Recorded):  _continue,
+        (Phase.RECORDING, Sealed):    _enqueue,
+        (Phase.RECORDING, Stopped):   _stop,
+        (Phase.RECORDING, Abandoned): _abandon,
         (Phase.WAITING,   Elapsed):   _continue,
         (Phase.WAITING,   Sealed):    _enqueue,
         (Phase.WAITING,   Stopped):   _stop,

@@ -17,7 +17,6 @@ __all__ = [
     "Elapsed",
     "Event",
     "Failed",
-    "Intend",
     "Recorded",
     "Release",
     "Resumed",
@@ -27,6 +26,7 @@ __all__ = [
     "Stop",
     "Stopped",
     "Wait",
+    "Written",
 ]
 
 
@@ -56,6 +56,11 @@ class Resumed:
 @attrs.frozen
 class Recorded:
     """The ledger has recorded what it was asked to."""
+
+
+@attrs.frozen
+class Written:
+    """The bytes of the request are written next; until then it certainly was not sent."""
 
 
 @attrs.frozen
@@ -100,13 +105,8 @@ class Abandoned:
 
 
 @attrs.frozen
-class Intend:
-    """Record that the first batch is about to be sent."""
-
-
-@attrs.frozen
 class Send:
-    """Send the first batch."""
+    """Send the first batch: wait for its turn, record the intent, and then write the request."""
 
 
 @attrs.frozen
@@ -155,5 +155,5 @@ class Stop:
     cause: SvcError
 
 
-Event = Sealed | Resumed | Recorded | Answered | Failed | Elapsed | Stopped | Abandoned
-Command = Intend | Send | Release | Settle | Wait | Stop
+Event = Sealed | Resumed | Recorded | Written | Answered | Failed | Elapsed | Stopped | Abandoned
+Command = Send | Release | Settle | Wait | Stop

@@ -1,8 +1,8 @@
 """Records what a job does; no I/O.
 
-A `Ledger` records each request before it is sent (`intend`) and after its answer (`settle`). One that outlives the
-process finds in `resume` what earlier runs left. Every method may wait for a commit. When one raises, the job ends and
-nothing more is sent: a ledger that another process has taken over raises in `intend`.
+A `Ledger` records each request directly before it is sent (`intend`) and after its answer (`settle`). One that
+outlives the process finds in `resume` what earlier runs left. Every method may wait for a commit. When one raises, the
+job ends and nothing more is sent: a ledger that another process has taken over raises in `intend`.
 
 Records do not grow with the rows. A lane sends its rows nearly in order, so a record states up to which position the
 rows of a lane are settled, and which rows up to there are not.
@@ -62,7 +62,7 @@ class Intent:
         positions: the rows, in the order of the body.
         superseded: rows that are settled with it, without being sent.
         pinned: when the batch was built.
-        sent_at: seconds since the epoch, taken before it waited at the rate limit; None if it certainly had no effect.
+        sent_at: when it had its turn at the rate limit, in seconds since the epoch; None if it certainly had no effect.
         digest: the SHA-256 of what the body is made of, in hexadecimal digits.
     """
 
@@ -208,7 +208,7 @@ class Ledger(Protocol):
         ...
 
     async def intend(self, lane: Lane, packed: Iterable[Collection[int]], /) -> None:
-        """Record that the first batch of a lane is about to be sent.
+        """Record that the first batch of a lane is about to be sent: it has its turn at the rate limit.
 
         Args:
             lane: the lane.
@@ -216,8 +216,8 @@ class Ledger(Protocol):
         """
         ...
 
-    async def mark_sent(self, lane: Lane, /) -> None:
-        """Note that the request of a lane is sent now: it has its turn at the rate limit."""
+    async def retract(self, lane: Lane, /) -> None:
+        """Record that the batch which was intended last was not sent, as if it had not been intended."""
         ...
 
     def check_sendable(self) -> None:
@@ -228,13 +228,8 @@ class Ledger(Protocol):
         """
         ...
 
-    async def release(self, lane: Lane, /, *, was_sent: bool) -> None:
-        """Record that the request certainly had no effect, so that nobody needs to wait for it.
-
-        Args:
-            lane: the lane.
-            was_sent: whether it was sent, and so counts as a request.
-        """
+    async def release(self, lane: Lane, /) -> None:
+        """Record that a request which was sent certainly had no effect, so that nobody needs to wait for it."""
         ...
 
     async def settle(self, lane: Lane, settle: Settle, packed: Iterable[Collection[int]], /) -> None:
@@ -275,13 +270,13 @@ class MemoryLedger:
     async def intend(self, *_: object) -> None:
         """Do nothing: intents matter to later runs."""
 
-    async def mark_sent(self, *_: object) -> None:
-        """Do nothing: the time matters to later runs."""
+    async def retract(self, *_: object) -> None:
+        """Do nothing: intents matter to later runs."""
 
     def check_sendable(self) -> None:
         """Do nothing: nobody else knows of the job."""
 
-    async def release(self, *_: object, was_sent: bool) -> None:
+    async def release(self, *_: object) -> None:
         """Do nothing: intents matter to later runs."""
 
     async def settle(self, *_: object) -> None:

@@ -29,7 +29,6 @@ __all__ = [
     "NoLongerSendable",
     "Sender",
     "check_sendable",
-    "is_old",
     "make_job_sender",
 ]
 
@@ -137,11 +136,6 @@ class NoLongerSendable(SvcError):
     """The request waited too long after its intent was committed; it was not sent, and is recorded anew."""
 
     repeatable = True
-
-
-def is_old(committed_at: float, now: float) -> bool:
-    """Return whether it is better to commit once more before a request is sent: the rest is for connecting."""
-    return not 0 <= now - committed_at < SENDABLE / 2
 
 
 def check_sendable(committed_at: float, now: float) -> None:

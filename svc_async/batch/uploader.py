@@ -26,7 +26,6 @@ from svc_async.batch.lane_events import (
     Elapsed,
     Event,
     Failed,
-    Intend,
     Recorded,
     Release,
     Send,
@@ -34,6 +33,7 @@ from svc_async.batch.lane_events import (
     Stop,
     Stopped,
     Wait,
+    Written,
 )
 from svc_async.batch.ledger import Ledger, Resumption
 from svc_async.batch.recovery import RecoveryPolicy, name_failure, remove_hashes_from_error, summarize
@@ -57,6 +57,7 @@ _LONGEST_PAUSE = 3_600.0
 _SLICES_PER_PROGRESS = 16
 _RECORDED = Recorded()
 _ELAPSED = Elapsed()
+_WRITTEN = Written()
 
 
 class Uploader(Generic[T]):
@@ -76,7 +77,7 @@ class Uploader(Generic[T]):
         at_sending: Callable[[], object] | None = None,
     ) -> None:
         self._source = source
-        self._sender = make_job_sender(sender, before_sending=self._mark_sent, at_sending=self._check_sendable)
+        self._sender = make_job_sender(sender, before_sending=self._intend, at_sending=self._begin)
         self._before_sending = before_sending
         self._at_sending = at_sending
         self._destination = destination
@@ -90,7 +91,7 @@ class Uploader(Generic[T]):
         self._task_group = asyncio.TaskGroup()
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._requests: dict[Lane, Request[T]] = {}
-        self._written: set[Lane] = set()
+        self._intended: set[Lane] = set()
         self._answers: dict[Lane, CallAnswer] = {}
         self._waits: dict[Lane, _LaneWait] = {}
         self._cause: Exception | None = None
@@ -212,14 +213,12 @@ class Uploader(Generic[T]):
 
     async def _execute(self, lane: Lane, command: Command) -> Event | None:
         match command:
-            case Intend() if self._feeder.stopped:  # before its task began
+            case Send() if self._feeder.stopped:  # before its task began
                 return Abandoned()
-            case Intend():
-                await self._intend(lane)
             case Send():
                 return await self._send(lane)
             case Release():
-                await self._ledger.release(lane, was_sent=lane in self._written)
+                await self._ledger.release(lane)
             case Settle():
                 await self._settle(lane, command)
             case Wait():
@@ -230,13 +229,9 @@ class Uploader(Generic[T]):
                 return None
         return _RECORDED
 
-    async def _intend(self, lane: Lane) -> None:
-        await self._ledger.intend(lane, self._feeder.list_packed(lane))
-        self._requests[lane] = self._destination.build_request(lane.queue[0])
-
     async def _send(self, lane: Lane) -> Event:
         accounting = self._ledger.accounting
-        self._written.discard(lane)
+        self._requests[lane] = self._destination.build_request(lane.queue[0])
         try:
             value, answer = await self._sender.send_with_answer(self._requests[lane])
         except SvcError as error:
@@ -244,26 +239,31 @@ class Uploader(Generic[T]):
             return Failed(error, self._read_pause(error))
         finally:
             del self._requests[lane]
+            if lane in self._intended and lane.phase is Phase.READY:
+                await self._ledger.retract(lane)
+            self._intended.discard(lane)
         if self._observers.on_receipt is not None:
             self._answers[lane] = answer
         return Answered(self._destination.evaluate(value, lane.queue[0]), answer.request_id)
 
-    async def _mark_sent(self, request: Request[Any]) -> None:
-        """Note that a request has its turn at the rate limit; the job ends if that cannot be stored."""
+    async def _intend(self, request: Request[Any]) -> None:
+        """Record that a request is about to be sent: it has its turn; the job ends if that cannot be stored."""
+        lane = _find_lane(self._requests, request)
+        self._intended.add(lane)
         try:
-            await self._ledger.mark_sent(_find_lane(self._requests, request))
+            await self._ledger.intend(lane, self._feeder.list_packed(lane))
             if self._before_sending is not None:
                 await self._before_sending()
         except SvcError as error:
             self._stop(error)
             raise
 
-    def _check_sendable(self, request: Request[Any]) -> None:
+    def _begin(self, request: Request[Any]) -> None:
         """Make sure that a request may be sent at this moment, and count it: its bytes are written next."""
         self._ledger.check_sendable()
         if self._at_sending is not None:
             self._at_sending()
-        self._written.add(_find_lane(self._requests, request))
+        _find_lane(self._requests, request).handle(_WRITTEN)
         self._ledger.accounting.requests += 1
 
     def _read_pause(self, error: SvcError) -> float | None:
@@ -325,7 +325,7 @@ class Uploader(Generic[T]):
         lanes, now = self._feeder.lanes, self._clock.monotonic()
         progress = self._ledger.accounting.progress(
             pending=self._feeder.pending,
-            in_flight=sum(lane.phase is Phase.SENDING for lane in lanes),
+            in_flight=sum(lane.phase in {Phase.READY, Phase.SENDING} for lane in lanes),
             in_doubt=count_in_doubt(lanes),
             seconds=now - self._started,
             phase=self._phase,

@@ -20,7 +20,6 @@ from svc_async.batch.lane_events import (
     Elapsed,
     Event,
     Failed,
-    Intend,
     Recorded,
     Release,
     Resumed,
@@ -30,6 +29,7 @@ from svc_async.batch.lane_events import (
     Stop,
     Stopped,
     Wait,
+    Written,
 )
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.recovery import RecoveryPolicy
@@ -64,7 +64,7 @@ def handle(lane: Lane, *events: Event) -> list[Command | None]:
 
 def create_sending_lane(count: int = 4, **settings_: Any) -> Lane:
     lane = create_lane(**settings_)
-    handle(lane, seal(count), Recorded())
+    handle(lane, seal(count), Written())
     return lane
 
 
@@ -80,14 +80,14 @@ def read_first_body(lane: Lane) -> bytes:
     return b"".join(lane.queue[0].write_body().blocks)
 
 
-def test_an_intent_is_recorded_before_a_batch_is_sent() -> None:
+def test_a_request_is_in_flight_once_it_is_written() -> None:
     lane = create_lane()
 
-    assert handle(lane, seal(4), Recorded()) == [Intend(), Send()]
-    assert lane.phase is Phase.SENDING
+    assert (lane.handle(seal(4)), lane.phase) == (Send(), Phase.READY)
+    assert (lane.handle(Written()), lane.phase) == (None, Phase.SENDING)
 
 
-def test_the_next_batch_is_intended_when_the_one_before_is_settled() -> None:
+def test_the_next_batch_is_sent_when_the_one_before_is_settled() -> None:
     lane = create_sending_lane()
     lane.handle(seal(2, first=4))
 
@@ -95,7 +95,7 @@ def test_the_next_batch_is_intended_when_the_one_before_is_settled() -> None:
 
     assert isinstance(settle, Settle)
     assert ([*settle.receipt.positions], settle.receipt.request_id, settle.receipt.attempts) == ([0, 1, 2, 3], "r-1", 1)
-    assert handle(lane, Recorded(), Recorded(), ACCEPTED)[:2] == [Intend(), Send()]
+    assert handle(lane, Recorded(), Written(), ACCEPTED)[:2] == [Send(), None]
     assert (lane.handle(Recorded()), lane.phase, count_pending([lane])) == (None, Phase.IDLE, 0)
 
 
@@ -109,14 +109,14 @@ def test_the_next_batch_is_intended_when_the_one_before_is_settled() -> None:
         *((fail(make_error(status)), [Wait(45.0)]) for status in (408, 500, 502, 503, 504, 520)),
         (fail(make_error(504), 77.0), [Wait(77.0)]),
         (fail(REFUSED), [Release(), Wait(5.0)]),
-        (fail(make_error(429)), [Release(), Intend()]),
-        (fail(make_error(429), 7.0), [Release(), Intend()]),
-        (fail(make_error(429), 0.0), [Release(), Intend()]),
+        (fail(make_error(429)), [Release(), Send()]),
+        (fail(make_error(429), 7.0), [Release(), Send()]),
+        (fail(make_error(429), 0.0), [Release(), Send()]),
         (fail(LOST), [Wait(45.0)]),
         (fail(UnexpectedAnswer("no JSON", status=200), 1.0), [Wait(45.0)]),
         (Answered(None), [Wait(45.0)]),
         (Answered(Verdict(unknown=range(4))), [Wait(45.0)]),
-        (fail(make_error(400)), [Release(), Intend()]),
+        (fail(make_error(400)), [Release(), Send()]),
         (fail(make_error(400, operation_errors={1: (NO,)})), [Release(), "Settle"]),
         *((fail(make_error(status)), [Release(), "Stop"]) for status in (401, 403, 404)),
     ],
@@ -134,10 +134,10 @@ def test_what_follows_a_failure(failure: Event, commands: Sequence[Command | str
 
 def test_the_delay_of_the_next_repeat_is_used_up_by_a_quarantine_but_not_by_a_429() -> None:
     lane = create_sending_lane(retry_delays=(5.0, 100.0))
-    handle(lane, fail(make_error(429)), Recorded(), Recorded())
+    handle(lane, fail(make_error(429)), Recorded(), Written())
 
     assert lane.handle(fail(LOST)) == Wait(45.0)
-    handle(lane, Elapsed(), Recorded())
+    handle(lane, Elapsed(), Written())
     assert lane.handle(fail(TURNED_AWAY)) == Wait(100.0)
 
 
@@ -145,7 +145,7 @@ def test_a_repeat_sends_the_same_bytes() -> None:
     lane = create_sending_lane()
     body = read_first_body(lane)
 
-    assert handle(lane, fail(LOST), Elapsed(), Recorded()) == [Wait(45.0), Intend(), Send()]
+    assert handle(lane, fail(LOST), Elapsed()) == [Wait(45.0), Send()]
     assert read_first_body(lane) == body
     assert lane.attempts == 2
 
@@ -209,7 +209,7 @@ def test_the_job_stops_if_the_service_accepts_nothing_until_the_delays_are_used_
     if was_well:
         lane.policy.budget.earn()
     release = [] if in_doubt else [Recorded()]
-    handle(lane, fail(error), *release, Elapsed(), Recorded())
+    handle(lane, fail(error), *release, Elapsed(), Written())
 
     assert handle(lane, fail(error), *release)[-1] == Stop(error)
     assert (list_positions(lane), count_in_doubt([lane])) == ([[0, 1, 2, 3]], in_doubt)
@@ -220,7 +220,7 @@ def test_a_batch_is_given_up_if_another_request_was_accepted_during_its_last_del
     handle(lane, fail(TURNED_AWAY), Recorded())
     lane.policy.budget.earn()
 
-    assert isinstance(handle(lane, Elapsed(), Recorded(), fail(TURNED_AWAY), Recorded())[-1], Settle)
+    assert isinstance(handle(lane, Elapsed(), Written(), fail(TURNED_AWAY), Recorded())[-1], Settle)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_batch_with_odd_answers_is_given_up_though_nothing_else_was_accepted(o
 
 def test_the_refusal_of_a_repeat_says_that_the_attempt_before_may_have_worked() -> None:
     lane = create_sending_lane(1)
-    handle(lane, fail(LOST), Elapsed(), Recorded())
+    handle(lane, fail(LOST), Elapsed(), Written())
 
     settle = lane.handle(Answered(Verdict({0: NO})))
 
@@ -246,10 +246,20 @@ def test_the_refusal_of_a_repeat_says_that_the_attempt_before_may_have_worked() 
 
 def test_a_turned_away_repeat_is_still_in_doubt_and_not_released() -> None:
     lane = create_sending_lane()
-    handle(lane, fail(LOST), Elapsed(), Recorded())
+    handle(lane, fail(LOST), Elapsed(), Written())
 
-    assert lane.handle(fail(make_error(429))) == Intend()
+    assert lane.handle(fail(make_error(429))) == Send()
     assert lane.in_doubt
+
+
+@pytest.mark.parametrize(("error", "command"), [(REFUSED, Wait(5.0)), (LOST, Wait(45.0))], ids=["refused", "lost"])
+def test_a_request_that_fails_before_it_is_written_is_neither_in_doubt_nor_released(
+    error: SvcError, command: Command
+) -> None:
+    lane = create_lane()
+
+    assert handle(lane, seal(4), fail(error)) == [Send(), command]
+    assert not lane.in_doubt
 
 
 def test_rows_that_an_answer_does_not_mention_stay_in_doubt_and_the_others_are_settled() -> None:
@@ -282,11 +292,11 @@ def test_named_rows_fail_and_the_others_are_sent_again() -> None:
 def test_named_operations_of_several_users_are_sent_with_one_user_each() -> None:
     lane = create_lane()
     limits = attrs.evolve(LIMITS, per_operation=2)
-    handle(lane, Sealed(seal_rows([(position, position, 0) for position in range(6)], limits)), Recorded())
+    handle(lane, Sealed(seal_rows([(position, position, 0) for position in range(6)], limits)), Written())
 
     handle(lane, fail(make_error(400, operation_errors={1: (NO,)})))
 
-    assert lane.handle(Recorded()) == Intend()
+    assert lane.handle(Recorded()) == Send()
     assert list_positions(lane) == [[0, 1, 4, 5], [2, 3]]
     assert [batch.operations for batch in lane.queue] == [2, 2]
 
@@ -297,9 +307,9 @@ def test_a_refused_batch_is_halved_down_to_the_row() -> None:
 
     handle(lane, refusal, Recorded())
     assert list_positions(lane) == [[0, 1], [2]]
-    handle(lane, Recorded(), refusal, Recorded())
+    handle(lane, Written(), refusal, Recorded())
     assert list_positions(lane) == [[0], [1], [2]]
-    handle(lane, Recorded(), refusal)
+    handle(lane, Written(), refusal)
     settle = lane.handle(Recorded())
 
     assert isinstance(settle, Settle)
@@ -320,20 +330,20 @@ def test_without_a_budget_the_job_stops_instead_of_repeating(failure: Failed) ->
 
 def test_an_accepted_batch_earns_a_repeat() -> None:
     lane = create_sending_lane(repeats=1)
-    handle(lane, seal(1, first=4), fail(TURNED_AWAY), Recorded(), Elapsed(), Recorded(), ACCEPTED, Recorded())
+    handle(lane, seal(1, first=4), fail(TURNED_AWAY), Recorded(), Elapsed(), Written(), ACCEPTED, Recorded())
 
-    handle(lane, Recorded(), fail(TURNED_AWAY), Recorded())
+    handle(lane, Written(), fail(TURNED_AWAY), Recorded())
 
-    assert lane.handle(Elapsed()) == Intend()
+    assert lane.handle(Elapsed()) == Send()
 
 
 def test_superseded_rows_are_settled_with_the_next_answer() -> None:
     lane = create_lane()
     batches = seal_rows([(0, 7, 1), (1, 7, 1), (2, 8, 1)], LIMITS)  # rows 0 and 1 are equal
-    handle(lane, Sealed(batches), Recorded(), fail(make_error(400)), Recorded(), Recorded())
+    handle(lane, Sealed(batches), Written(), fail(make_error(400)), Recorded(), Written())
 
     first = lane.handle(ACCEPTED)
-    handle(lane, Recorded(), Recorded())
+    handle(lane, Recorded(), Written())
     second = lane.handle(ACCEPTED)
 
     assert isinstance(first, Settle)
@@ -349,7 +359,7 @@ def test_a_resumed_batch_waits_for_the_rest_of_its_quarantine() -> None:
 
     assert command == Wait(30.0)
     assert count_in_doubt([lane]) == 2
-    assert handle(lane, Elapsed(), Recorded()) == [Intend(), Send()]
+    assert handle(lane, Elapsed(), Written()) == [Send(), None]
     settle = lane.handle(ACCEPTED)
     assert isinstance(settle, Settle)
     assert settle.superseded == array("q", [9])
@@ -359,11 +369,11 @@ def test_a_resumed_batch_without_effect_is_sent_at_once() -> None:
     lane = create_lane()
     (batch,) = seal(2).batches
 
-    assert lane.handle(Resumed(batch=batch, superseded=array("q"), in_doubt=False, pause=0.0)) == Intend()
+    assert lane.handle(Resumed(batch=batch, superseded=array("q"), in_doubt=False, pause=0.0)) == Send()
     assert count_in_doubt([lane]) == 0
 
 
-@pytest.mark.parametrize("before", [[], [seal(1), Recorded(), fail(TURNED_AWAY), Recorded()]], ids=["idle", "waiting"])
+@pytest.mark.parametrize("before", [[], [seal(1), Written(), fail(TURNED_AWAY), Recorded()]], ids=["idle", "waiting"])
 def test_a_lane_without_a_request_stops_at_once(before: Sequence[Event]) -> None:
     lane = create_lane()
     handle(lane, *before)
@@ -383,7 +393,7 @@ def test_a_lane_that_sends_stops_after_its_request(last: Event, pending: int) ->
 
     command = lane.handle(last)
     while command is not None:
-        assert not isinstance(command, Intend | Wait)
+        assert not isinstance(command, Send | Wait)
         command = lane.handle(Recorded())
 
     assert (lane.phase, count_pending([lane])) == (Phase.STOPPED, pending)
@@ -400,8 +410,14 @@ def test_a_batch_stays_in_doubt_when_the_job_stops_in_its_last_quarantine(events
 
 @pytest.mark.parametrize(
     ("events", "in_doubt"),
-    [([seal(2)], 0), ([seal(2), Recorded()], 2), ([seal(2), Recorded(), fail(LOST)], 2)],
-    ids=["recording", "sending", "waiting"],
+    [
+        ([seal(2)], 0),
+        ([seal(2), Written()], 2),
+        ([seal(2), Written(), fail(LOST)], 2),
+        ([seal(2), Written(), fail(LOST), Elapsed()], 2),
+        ([seal(2), Written(), fail(TURNED_AWAY)], 0),
+    ],
+    ids=["ready", "sending", "waiting", "ready again", "recording"],
 )
 def test_an_abandoned_request_is_in_doubt_once_it_was_sent(events: Sequence[Event], in_doubt: int) -> None:
     lane = create_lane()
@@ -414,8 +430,9 @@ def test_an_abandoned_request_is_in_doubt_once_it_was_sent(events: Sequence[Even
 def test_events_that_cannot_happen_in_a_phase_are_defects(phase: Phase) -> None:
     possible = {
         Phase.IDLE: (Sealed, Resumed, Stopped),
+        Phase.READY: (Sealed, Written, Answered, Failed, Stopped, Abandoned),
+        Phase.SENDING: (Sealed, Written, Answered, Failed, Stopped, Abandoned),
         Phase.RECORDING: (Sealed, Recorded, Stopped, Abandoned),
-        Phase.SENDING: (Sealed, Answered, Failed, Stopped, Abandoned),
         Phase.WAITING: (Sealed, Elapsed, Stopped, Abandoned),
         Phase.STOPPED: (Sealed, Stopped, Abandoned),
     }[phase]

@@ -15,7 +15,7 @@ from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import Job, Journal
 from svc_async.batch.journal.ledger import JournalLedger, JournalPath
 from svc_async.batch.lane import Lane
-from svc_async.batch.lane_events import Answered, Recorded, Sealed, Settle
+from svc_async.batch.lane_events import Answered, Sealed, Settle, Written
 from svc_async.batch.ledger import Intent, JournalCheckpoint, Ledger, MemoryLedger, describe_lanes
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.batch import Batch
@@ -70,8 +70,7 @@ class SlowLedger(MemoryLedger):
     async def intend(self, *given: object) -> None:
         await self._commit("intend", given[0])
 
-    async def release(self, *given: object, was_sent: bool) -> None:
-        del was_sent
+    async def release(self, *given: object) -> None:
         await self._commit("release", given[0])
 
     async def settle(self, *given: object) -> None:
@@ -225,7 +224,7 @@ async def test_a_lane_that_sends_for_others_begins_with_what_they_have_settled(t
         for lane, position in ((Lane(0, (0,), policy), 10), (Lane(2, (0, 1), policy), 3)):
             lane.handle(Sealed(seal_rows([(position, 1, 0)], nowhere.limits)))
             await ledger.intend(lane, ())
-            lane.handle(Recorded())
+            lane.handle(Written())
             settle = lane.handle(Answered(Verdict()))
             assert isinstance(settle, Settle)
             await ledger.settle(lane, settle, ())

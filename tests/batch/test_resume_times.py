@@ -155,16 +155,16 @@ async def test_a_resumed_job_reports_what_was_sent_to_the_rate_limit(journal: Jo
     assert all(0 <= (moment - began).total_seconds() - 2 * index <= 1 for index, moment in enumerate(second[1]))
 
 
-async def test_a_request_whose_time_was_not_recorded_counts_as_sent_now(journal: JournalLocation) -> None:
+async def test_the_last_request_of_a_killed_run_counts_from_when_it_was_sent(journal: JournalLocation) -> None:
     service = FakeService()
-    with pytest.raises(BatchError):  # killed at the settlement, which would have recorded the time
+    began = service.clock.now()
+    with pytest.raises(BatchError):  # killed at the settlement
         await upload(service, make_members(3), journal, create_ledger=Death(2).create_ledger)
     await service.clock.sleep(7)
-    now = service.clock.now()
 
     await upload(service, make_members(3), journal)
 
-    assert [moments for _, moments in service.restored] == [[], [now]]
+    assert [moments for _, moments in service.restored] == [[], [began + timedelta(seconds=1)]]
 
 
 async def test_what_was_sent_longer_ago_than_any_limit_counts_is_forgotten(journal: JournalLocation) -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from svc_async.batch.sender import GRACE, SENDABLE, NoLongerSendable, check_sendable, is_old
+from svc_async.batch.sender import GRACE, SENDABLE, NoLongerSendable, check_sendable
 from svc_async.clock import SystemClock, read_boottime
 from svc_async.errors import Sent
 from svc_async.sandbox import VirtualClock
@@ -20,11 +20,6 @@ def test_what_was_committed_too_long_ago_is_not_sent(waited: float) -> None:
     with pytest.raises(NoLongerSendable, match="not sent within 10 s of its record") as caught:
         check_sendable(100.0, 100.0 + waited)
     assert (caught.value.sent, caught.value.repeatable) == (Sent.NO, True)
-
-
-@pytest.mark.parametrize(("waited", "old"), [(0.0, False), (4.9, False), (5.0, True), (-1.0, True)])
-def test_half_of_the_time_is_left_for_connecting(waited: float, old: bool) -> None:
-    assert is_old(100.0, 100.0 + waited) is old
 
 
 def test_a_new_owner_waits_longer_than_a_request_may_be_sent() -> None:

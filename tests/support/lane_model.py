@@ -30,7 +30,6 @@ from svc_async.batch.lane_events import (
     Elapsed,
     Event,
     Failed,
-    Intend,
     Recorded,
     Release,
     Resumed,
@@ -40,6 +39,7 @@ from svc_async.batch.lane_events import (
     Stop,
     Stopped,
     Wait,
+    Written,
 )
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
@@ -178,9 +178,13 @@ class LaneModel:
     def _list_choices(self) -> Iterator[Callable[[], None]]:
         for sender in self._senders:
             match sender.command:
+                case Send() if sender.lane.phase is Phase.READY:
+                    yield partial(self._begin, sender)
+                    if not self._calm:
+                        yield partial(self._handle, sender, Failed(_NOT_SENT))
                 case Send():
                     yield partial(self._answer, sender)
-                case Intend() | Release() | Settle():
+                case Release() | Settle():
                     yield partial(self._record, sender)
                 case Wait():
                     yield self._elapse
@@ -192,7 +196,7 @@ class LaneModel:
             yield partial(self._seal, sender)
         if not self.dice.randrange(20):
             yield self._stop
-        if not self.dice.randrange(10) and isinstance(sender.command, Send | Wait | Intend):
+        if not self.dice.randrange(10) and isinstance(sender.command, Send | Wait):
             yield partial(self._restart, sender)
 
     def _seal(self, sender: _Sender) -> None:
@@ -210,13 +214,11 @@ class LaneModel:
         lane = sender.lane
         self.log.append(f"{self._now:g} lane {lane.number} {lane.phase.name} {event}")
         command = lane.handle(event)
-        if not isinstance(event, Sealed | Stopped) or sender.command is None:
+        if not isinstance(event, Sealed | Stopped | Written) or sender.command is None:
             sender.command = command
         self.sabotage(lane)
         if isinstance(command, Wait):
             sender.due = self._now + command.seconds
-        elif isinstance(command, Send):
-            self._send(sender)
         elif isinstance(command, Stop):
             self._stop()
         elif lane.phase is Phase.IDLE and sender.later:
@@ -224,11 +226,13 @@ class LaneModel:
             self._handle(sender, Sealed(later))
         self._check_step()
 
-    def _send(self, sender: _Sender) -> None:
+    def _begin(self, sender: _Sender) -> None:
+        """Send the request that is ready."""
         body = b"".join(sender.lane.queue[0].write_body().blocks)
         assert self._now >= sender.blocked_until, "sent before a request of unknown outcome can no longer be applied"
         assert sender.doubtful in {None, body}, "other bytes were sent while the request was in doubt"
         sender.body, sender.sent_at = body, self._now
+        self._handle(sender, Written())
 
     def _answer(self, sender: _Sender) -> None:
         names = ["ok"] if self._calm else _OUTCOME_NAMES
@@ -276,7 +280,7 @@ class LaneModel:
 
     def _restart(self, sender: _Sender) -> None:
         """Kill the process of a lane, and resume what it left."""
-        if isinstance(sender.command, Send):
+        if sender.lane.phase is Phase.SENDING:
             self.lose(sender, applied_late=bool(self.dice.randrange(2)))
         old = sender.lane
         old.handle(Abandoned())

@@ -13,8 +13,10 @@ settled. Rows that were superseded by an equal row of the batch are settled with
 read again, they would undo it. The answer replaces the intent by that state and updates the totals. It need not be
 awaited, since commits keep their order: the next intent of the lane is committed after it.
 
-A request may wait at the rate limit for minutes after its intent. The time at which it is sent is recorded with the
-next commit, and so is how many requests were sent in each second, for the rate limit of the next run.
+A request that waits for the rate limit has no intent: it is committed when the request has its turn, together with how
+many requests were sent in each second, for the rate limit of the next run. If the request is not sent after all, since
+no connection opens or the job is cancelled, the intent is retracted: that of an attempt before holds again, and without
+one the intent says that it had no effect.
 
 A sender sends one batch after another: a lane or, once the source has ended, the remaining rows of several lanes that
 share requests. All of these lanes are then settled together; nothing of them is left elsewhere.
@@ -96,7 +98,6 @@ class Journal:
         killed: whether the last run did not end in good order.
         idle: seconds that have certainly passed since the last run ended, or last confirmed.
         sent: how many requests were sent in each of the last seconds, by time since the epoch.
-        unmarked: how many requests in doubt may have been sent at a time that was not recorded.
         confirmed_at: when the last commit was begun after which requests may be sent, by `read_boottime`.
     """
 
@@ -124,9 +125,6 @@ class Journal:
         self.spool_digest = state.spool_digest
         self.report = None if state.report is None else Report(**state.report, failures=tuple(failures))
         self.sent: dict[int, int] = dict(records.load_all("second", int))
-        self.unmarked = sum(
-            intent.sent_at is not None and not records.has("sent", intent.sender) for intent in self.intents
-        )
         self._settled_up_to = dict(records.load_all("lane", int))
         self._unsettled = dict(records.load_all("unsettled", bytes))
         self._slots = dict(records.load_all("slot", tuple[int, int]))
@@ -188,8 +186,7 @@ class Journal:
             SvcError: it could not be committed.
         """
         self._pending.put("intent", intent.sender, encode_intent(intent))
-        self._pending.delete("sent", intent.sender)
-        self._state.requests += 1
+        self._count_request(intent, 1)
         if checkpoint.rows >= self._state.checkpoint.rows and checkpoint.ended >= self._state.checkpoint.ended:
             self._state.checkpoint = checkpoint
         await self.confirm()
@@ -204,33 +201,26 @@ class Journal:
         await self.store.commit(self._take_changes(), confirms=True)
         self.confirmed_at = max(self.confirmed_at, now)
 
-    def mark_sent(self, sender: int) -> None:
-        """Record that a request is sent now; the next commit includes it."""
-        at = self._clock.now().timestamp()
-        self._pending.put("sent", sender, at)
-        second = int(at)
-        if second not in self.sent:
-            for outdated in [each for each in self.sent if each < second - LONGEST_WINDOW]:
-                del self.sent[outdated]
-                self._pending.delete("second", outdated)
-        self.sent[second] = self.sent.get(second, 0) + 1
-        self._pending.put("second", second, self.sent[second])
+    def retract(self, intent: Intent, before: Intent) -> None:
+        """Record that a batch was not sent after its intent; the next commit includes it.
 
-    def mark_refused(self, intent: Intent, *, was_sent: bool) -> None:
+        Args:
+            intent: the intent.
+            before: what holds in its place.
+        """
+        self._count_request(intent, -1)
+        self._put_intent(intent.sender, before)
+        self.store.submit(self._take_changes())
+
+    def release(self, intent: Intent) -> None:
         """Record that a batch had no effect, so that no quarantine is needed; the next commit includes it."""
-        self._state.requests -= not was_sent
-        if self._pending.has("intent", intent.sender):
-            self._pending.put("intent", intent.sender, encode_intent(attrs.evolve(intent, sent_at=None)))
+        self._put_intent(intent.sender, intent)
         self.store.submit(self._take_changes())
 
     def settle(self, settlement: Settlement) -> None:
         """Record what an answer settled; the next commit includes it."""
         sender = settlement.sender
-        if settlement.in_doubt is None:
-            self._pending.delete("intent", sender)
-            self._pending.delete("sent", sender)
-        else:
-            self._pending.put("intent", sender, encode_intent(settlement.in_doubt))
+        self._put_intent(sender, settlement.in_doubt)
         self._update_lanes(sender, settlement.after)
         self._state.accepted += settlement.accepted
         self._state.coalesced += settlement.coalesced
@@ -288,6 +278,23 @@ class Journal:
             self.store.submit(self._take_changes())
         self._is_closed = True
         await self.store.close()
+
+    def _put_intent(self, sender: int, intent: Intent | None) -> None:
+        if intent is None:
+            self._pending.delete("intent", sender)
+        else:
+            self._pending.put("intent", sender, encode_intent(intent))
+
+    def _count_request(self, intent: Intent, number: int) -> None:
+        """Count a request, or one less, also in the second in which it had its turn."""
+        self._state.requests += number
+        second = int(intent.sent_at or 0.0)
+        if second not in self.sent:
+            for outdated in [each for each in self.sent if each < second - LONGEST_WINDOW]:
+                del self.sent[outdated]
+                self._pending.delete("second", outdated)
+        self.sent[second] = self.sent.get(second, 0) + number
+        self._pending.put("second", second, self.sent[second])
 
     def _update_lanes(self, sender: int, after: LaneState) -> None:
         for lane in after.lanes:

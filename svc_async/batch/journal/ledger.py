@@ -34,7 +34,7 @@ from svc_async.batch.ledger import (
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Accounting, Report
-from svc_async.batch.sender import GRACE, check_sendable, is_old
+from svc_async.batch.sender import GRACE, check_sendable
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock, read_boottime
@@ -112,11 +112,19 @@ def create_ledger(
 
 @attrs.define
 class _Entry:
-    """What the journal knows of the lanes that one lane sends for."""
+    """What the journal knows of the lanes that one lane sends for.
+
+    Attributes:
+        settled_up_to: the highest position among their rows that were intended.
+        unsettled: what an earlier run left unsettled.
+        intent: the intent that the journal has.
+        before: the one that it had before that.
+    """
 
     settled_up_to: int = -1
     unsettled: Positions = attrs.field(factory=Positions)
     intent: Intent | None = None
+    before: Intent | None = None
 
 
 class JournalLedger:
@@ -183,13 +191,9 @@ class JournalLedger:
 
     @property
     def sent_at(self) -> Sequence[datetime]:
-        """When earlier runs sent their last requests.
-
-        A request may have been sent although its time was not recorded any more; it counts as sent now.
-        """
-        journal, now = self._journal, self._clock.now()
-        times = [(datetime.fromtimestamp(second + 1, UTC), count) for second, count in journal.sent.items()]
-        return [moment for moment, count in [*times, (now, journal.unmarked)] for _ in range(count)]
+        """When earlier runs sent their last requests."""
+        sent = self._journal.sent.items()
+        return [datetime.fromtimestamp(second + 1, UTC) for second, count in sent for _ in range(count)]
 
     async def resume(self, source: RowSource) -> Resumption:
         """Find out what earlier runs left, and verify that the source is the same."""
@@ -267,6 +271,7 @@ class JournalLedger:
         positions = batch.positions
         highest = positions.highest
         entry.settled_up_to = max(entry.settled_up_to, highest)
+        entry.before = entry.intent
         entry.intent = Intent(
             sender=lane.number,
             after=self._describe_after_first(lane, packed),
@@ -279,25 +284,25 @@ class JournalLedger:
         )
         await self._journal.intend(entry.intent, self._rows.checkpoint)
 
-    async def mark_sent(self, lane: Lane, /) -> None:
-        """Note that the request of a lane is sent now; the next commit includes it.
-
-        If the last commit is some time ago, and somebody else may take up the journal, there is one more.
-        """
-        self._journal.mark_sent(lane.number)
-        if not self._journal.store.is_locked and is_old(self._journal.confirmed_at, read_boottime(self._clock)):
-            await self._journal.confirm()
+    async def retract(self, lane: Lane, /) -> None:
+        """Note that the last intent of a lane was not sent; the next commit includes it."""
+        entry = self._entry_of(lane)
+        if entry.intent is not None and entry.intent is not entry.before:
+            before = entry.before or attrs.evolve(entry.intent, sent_at=None)
+            self._journal.retract(entry.intent, before)
+            entry.intent = before
 
     def check_sendable(self) -> None:
         """Make sure that nobody else can have taken up the journal so long ago that it would not wait for a request."""
         if not self._journal.store.is_locked:
             check_sendable(self._journal.confirmed_at, read_boottime(self._clock))
 
-    async def release(self, lane: Lane, /, *, was_sent: bool) -> None:
+    async def release(self, lane: Lane, /) -> None:
         """Note that the request certainly had no effect; the next commit includes it."""
-        intent = self._entry_of(lane).intent
-        if intent is not None:
-            self._journal.mark_refused(intent, was_sent=was_sent)
+        entry = self._entry_of(lane)
+        if entry.intent is not None:
+            entry.intent = attrs.evolve(entry.intent, sent_at=None)
+            self._journal.release(entry.intent)
 
     async def settle(self, lane: Lane, settle: Settle, packed: Iterable[Collection[int]], /) -> None:
         """Note the result of rows; the next commit includes it."""

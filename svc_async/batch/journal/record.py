@@ -117,7 +117,7 @@ def _parse(name: str, records: Records, *, is_running: bool) -> JournalRecord:
         return record
     state = records.load("job", 0, JobState)
     intents = [*records.load_intents()]
-    doubts = sorted(_find_doubts(records, intents), key=lambda doubt: doubt.sent_at)
+    doubts = sorted(_find_doubts(intents), key=lambda doubt: doubt.sent_at)
     failures = [Failure(number, *rest) for number, rest in records.load_all("failure", tuple[str, str, str | None])]
     return attrs.evolve(
         record,
@@ -139,11 +139,10 @@ def _parse(name: str, records: Records, *, is_running: bool) -> JournalRecord:
     )
 
 
-def _find_doubts(records: Records, intents: Iterable[Intent]) -> Iterator[Doubt]:
-    sent = dict(records.load_all("sent", float))
+def _find_doubts(intents: Iterable[Intent]) -> Iterator[Doubt]:
     for intent in intents:
         if intent.sent_at is not None:
-            yield Doubt(len(intent.positions), _to_datetime(sent.get(intent.sender, intent.sent_at)))
+            yield Doubt(len(intent.positions), _to_datetime(intent.sent_at))
 
 
 def _build_report(state: JobState, doubts: Sequence[Doubt], failures: Sequence[Failure]) -> Report:

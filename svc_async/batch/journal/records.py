@@ -20,7 +20,7 @@ __all__ = ["MAX_SIZE", "Changes", "Key", "Kind", "PendingChanges", "Records", "c
 
 T = TypeVar("T")
 
-Kind = Literal["count", "failure", "intent", "job", "lane", "note", "second", "sent", "slot", "unsettled"]
+Kind = Literal["count", "failure", "intent", "job", "lane", "note", "second", "slot", "unsettled"]
 Key = tuple[str, int]
 """Kind and number."""
 Changes = Mapping[Key, bytes | None]

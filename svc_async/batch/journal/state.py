@@ -39,7 +39,7 @@ class JobState:
         accepted: settled rows, in all runs.
         coalesced: likewise.
         failed: likewise.
-        requests: how many requests were intended.
+        requests: how many requests were sent, as far as can be known.
         checkpoint: how far the source was read.
         spool_digest: the digest of the rows, if they were spooled.
         report: the report, if nothing is left to do.
