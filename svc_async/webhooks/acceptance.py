@@ -14,7 +14,7 @@ from svc_async.events.parser import EventParser, estimate_memory
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
 from svc_async.webhooks.dispatch import Dispatcher
 from svc_async.webhooks.event_keys import build_event_key, parse_event_key
-from svc_async.webhooks.keyed_lock import KeyedLock
+from svc_async.webhooks.keyed_lock import Arrivals, KeyedLock
 from svc_async.webhooks.keyed_queue import KeyedQueue
 from svc_async.webhooks.stats import Counters
 from svc_async.webhooks.stores.dedupe import Claim, DedupeStore
@@ -41,6 +41,7 @@ class Acceptor:
     apps: Mapping[str, str]
     counters: Counters
     queue: KeyedQueue[AcceptedEvent] = attrs.field(init=False)
+    _arrivals: Arrivals = attrs.field(factory=Arrivals, init=False)
     _lock: KeyedLock = attrs.field(factory=KeyedLock, init=False)
     _unfinished: dict[str, AcceptedEvent] = attrs.field(factory=dict[str, AcceptedEvent], init=False)
     _left: deque[StoredEvent] = attrs.field(factory=deque[StoredEvent], init=False)
@@ -56,13 +57,16 @@ class Acceptor:
         """How many events of the inbox wait until another receiver has handled or released them, or its lease ends."""
         return len(self._left)
 
-    async def accept(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent] | RejectReason:
+    async def accept(
+        self, events: Sequence[Event], context: DeliveryContext, settled: asyncio.Event
+    ) -> Sequence[AcceptedEvent] | RejectReason:
         """Accept the events of a delivery, each once; return those that are not handled yet, or why none is accepted.
 
         Those that were accepted before and are not finished are among them: a repeated delivery can wait for them.
+        Deliveries of the same users are accepted in the order of these calls, each when the one before is `settled`.
         """
         try:
-            return await self._claim_and_queue(events, context)
+            return await self._claim_and_queue(events, context, settled)
         except Rejected as rejected:
             return rejected.reason
         except Exception as error:  # noqa: BLE001 - a store may raise anything
@@ -100,14 +104,23 @@ class Acceptor:
         context = DeliveryContext(key_id=stored.key_id, received_at=stored.received_at, body=stored.body, restored=True)
         self.counters.restored += 1
         size = estimate_memory(stored.body) // max(1, len(events))
-        self._put(self._prepare(stored.key, _find_event(stored, events), context, size=size))
+        event = _find_event(stored, events)
+        self._put(self._prepare(stored.key, event, context, self.order_by(event), size=size))
         return True
 
-    async def _claim_and_queue(self, events: Sequence[Event], context: DeliveryContext) -> Sequence[AcceptedEvent]:
+    async def _claim_and_queue(
+        self, events: Sequence[Event], context: DeliveryContext, settled: asyncio.Event
+    ) -> Sequence[AcceptedEvent]:
         app = self.apps[context.key_id]
         by_key = {build_event_key(app, event.key): event for event in events}
+        order_keys = {key: self.order_by(event) for key, event in by_key.items()}
+        # First the order of arrival: whoever waits for it holds no lock that an earlier delivery may need.
         # A repeated delivery waits: it must not be acknowledged because of one that is rejected afterwards.
-        async with self._lock.hold(by_key), self._release_on_error() as claimed:
+        async with (
+            self._arrivals.hold({each for each in order_keys.values() if each is not None}, settled),
+            self._lock.hold(by_key),
+            self._release_on_error() as claimed,
+        ):
             running: list[AcceptedEvent] = []
             for key, event in by_key.items():
                 unfinished = self._unfinished.get(key)  # before the claim: it may finish meanwhile
@@ -121,7 +134,8 @@ class Acceptor:
             size = estimate_memory(context.body) // max(1, len(events))
             received_in = copy_context() if self.counters.subscribers.functions else None
             accepted = [
-                self._prepare(key, event, context, size=size, received_in=received_in) for key, event in claimed.items()
+                self._prepare(key, event, context, order_keys[key], size=size, received_in=received_in)
+                for key, event in claimed.items()
             ]
             await self._store_and_put(accepted)
         self.counters.duplicates += len(events) - len(accepted)
@@ -160,14 +174,21 @@ class Acceptor:
         self.queue.put(accepted, accepted.order_key)
 
     def _prepare(
-        self, key: str, event: Event, context: DeliveryContext, *, size: int, received_in: Context | None = None
+        self,
+        key: str,
+        event: Event,
+        context: DeliveryContext,
+        order_key: str | None,
+        *,
+        size: int,
+        received_in: Context | None = None,
     ) -> AcceptedEvent:
         done = asyncio.get_running_loop().create_future()
         return AcceptedEvent(
             key=key,
             event=event,
             context=context,
-            order_key=self.order_by(event),
+            order_key=order_key,
             size=size,
             done=done,
             received_in=received_in,

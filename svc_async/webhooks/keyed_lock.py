@@ -1,10 +1,12 @@
-"""A lock for each key, so that one delivery of an event is accepted at a time."""
+"""Which deliveries wait for which: those of one event for each other, those of one user for earlier ones."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-__all__ = ["KeyedLock"]
+import attrs
+
+__all__ = ["Arrivals", "KeyedLock"]
 
 
 class KeyedLock:
@@ -31,3 +33,45 @@ class KeyedLock:
         finally:
             del self._held[key]
             released.set()
+
+
+@attrs.frozen(eq=False)
+class _Arrival:
+    settled: asyncio.Event
+    earlier: "set[_Arrival]"  # those that it waits for
+
+
+@attrs.frozen
+class Arrivals:
+    """The last delivery to arrive for each key; a key takes no memory once nobody need wait for it."""
+
+    _last: dict[str, _Arrival] = attrs.field(factory=dict[str, _Arrival], init=False)
+
+    @asynccontextmanager
+    async def hold(self, keys: Collection[str], settled: asyncio.Event) -> AsyncGenerator[None]:
+        """Enter the block once the earlier deliveries with one of the keys are settled; `settled` is set at its end.
+
+        The delivery arrives when this is entered, before anything is awaited.
+
+        Args:
+            keys: the keys of the delivery.
+            settled: tells later deliveries not to wait for this one; a caller may set it earlier.
+        """
+        arrival = _Arrival(settled, {self._last[key] for key in keys if key in self._last})
+        self._last.update(dict.fromkeys(keys, arrival))
+        try:
+            await _wait_for(arrival.earlier)
+            yield
+        finally:
+            settled.set()
+            for key in keys:
+                if self._last.get(key) is arrival:
+                    del self._last[key]
+
+
+async def _wait_for(arrivals: set[_Arrival]) -> None:
+    while arrivals:
+        arrival = next(iter(arrivals))
+        await arrival.settled.wait()
+        arrivals |= arrival.earlier  # it was settled by its caller, and would have waited for these
+        arrivals.discard(arrival)

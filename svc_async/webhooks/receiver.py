@@ -369,7 +369,8 @@ class WebhookReceiver:
         return key_id, events
 
     async def _accept_in_time(self, events: Sequence[Event], context: DeliveryContext) -> RejectReason | None:
-        task = self._run.accept(events, context) if self._run else None
+        settled = asyncio.Event()
+        task = self._run.accept(events, context, settled) if self._run else None
         if task is None:
             return RejectReason.NOT_RUNNING
         try:
@@ -381,6 +382,8 @@ class WebhookReceiver:
                 return RejectReason.TOO_LATE
             self._rejections.add_unfinished()
             return None
+        finally:
+            settled.set()  # it is answered: later deliveries of the same users wait for it no longer
 
     async def _wait_for_handlers(self, task: Acceptance) -> RejectReason | None:
         unfinished = RejectReason.NOT_RUNNING if task.cancelled() else task.result()

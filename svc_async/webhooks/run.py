@@ -81,12 +81,12 @@ class Run:
         finally:
             await _cancel(self._main_task)
 
-    def accept(self, events: Sequence[Event], context: DeliveryContext) -> Acceptance | None:
+    def accept(self, events: Sequence[Event], context: DeliveryContext, settled: asyncio.Event) -> Acceptance | None:
         """Begin to accept the events of a delivery, unless the run is not started or closing."""
         if self._tasks is None or not self.is_accepting:
             return None
         self.check_loop()
-        task = self._tasks.create_task(self.acceptor.accept(events, context))
+        task = self._tasks.create_task(self.acceptor.accept(events, context, settled))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
         return task

@@ -88,7 +88,7 @@ async def test_of_a_burst_over_restarts_each_event_is_handled_once(
     handled: Counter[str] = Counter()
 
     async def handler(event: Event, _: DeliveryContext) -> None:
-        for _turn in range(rng.randrange(3)):
+        for _turn in range(rng.randrange(100)):  # often more than pass between the last answer and the end
             await asyncio.sleep(0)
         handled[event.key] += 1
 
