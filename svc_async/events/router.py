@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 from svc_async.errors import InvalidArgument
 from svc_async.events.models import OLD_EVENT_NAMES, Event
+from svc_async.value_rules import is_generator_function
 
-__all__ = ["EventRouter", "Handler", "call_handler", "name_handler"]
+__all__ = ["EventRouter", "Handler", "call_function", "name_handler"]
 
 Handler = Callable[..., object]
 """A function or coroutine function that takes an event and its context."""
@@ -17,6 +18,7 @@ Handler = Callable[..., object]
 H = TypeVar("H", bound=Handler)
 
 _MISFIT = "misfit"
+_NO_GENERATOR = "must not be a generator function, of which nothing runs when it is called: use return instead of yield"
 _PATTERN = re.compile(r"\*|\w+(\.\w+)*(\.\*)?", re.ASCII)
 
 
@@ -38,7 +40,7 @@ class EventRouter:
 
         Raises:
             InvalidArgument: it is not a pattern, or a deprecated PascalCase name (contract EV-02); or what is decorated
-                cannot be called with an event and its context.
+                cannot be called with an event and its context, or is a generator function.
         """
         if not isinstance(event_type, str):
             raise InvalidArgument("event_type", 'must be given, as in @receiver.on("post.create")')
@@ -77,15 +79,26 @@ class EventRouter:
         """
         handlers = self.find_handlers(event)
         for handler in handlers:
-            await call_handler(handler, event, context)
+            await call_function("handler", handler, event, context)
         return len(handlers)
 
 
-async def call_handler(handler: Handler, event: Event, context: Any) -> None:
-    """Call a handler, and wait for it if it is a coroutine function."""
-    result = handler(event, context)
+async def call_function(parameter: str, function: Callable[..., object], *arguments: object) -> None:
+    """Call a handler or a callback, and wait for it if it is a coroutine function.
+
+    Args:
+        parameter: what the function was passed as.
+        function: the function.
+        arguments: its arguments.
+
+    Raises:
+        InvalidArgument: it returned a generator, of which nothing has run.
+    """
+    result = function(*arguments)
     if inspect.isawaitable(result):
-        await result
+        result = await result
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise InvalidArgument(parameter, _NO_GENERATOR)
 
 
 def name_handler(handler: Handler) -> str:
@@ -99,6 +112,8 @@ def name_handler(handler: Handler) -> str:
 def _check_handler(handler: object) -> None:
     if not callable(handler):
         raise InvalidArgument("handler", 'must be a function, as in @receiver.on("post.create")')
+    if is_generator_function(handler):
+        raise InvalidArgument("handler", _NO_GENERATOR)
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):  # some functions that are written in C have none

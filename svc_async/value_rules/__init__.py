@@ -6,7 +6,8 @@ is also a validator of attrs, which names the field.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from inspect import iscoroutinefunction
+from functools import partial
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import inf, isfinite
 from typing import Any, TypeGuard
 
@@ -37,6 +38,7 @@ __all__ = [
     "has_members",
     "instance_of",
     "is_aware",
+    "is_generator_function",
     "is_number",
     "is_plain_function",
     "is_whole",
@@ -101,7 +103,16 @@ def is_aware(value: object) -> TypeGuard[datetime]:
 
 def is_plain_function(value: object) -> bool:
     """Return whether a value does its work when it is called; a coroutine function does it when it is awaited."""
-    return callable(value) and not any(map(iscoroutinefunction, (value, type(value).__call__)))
+    if not callable(value) or is_generator_function(value):
+        return False
+    return not any(map(iscoroutinefunction, (value, type(value).__call__)))
+
+
+def is_generator_function(value: Callable[..., object]) -> bool:
+    """Return whether a function does nothing when it is called, awaited or not, since it contains `yield`."""
+    while isinstance(value, partial):
+        value = value.func
+    return any(isgeneratorfunction(each) or isasyncgenfunction(each) for each in (value, type(value).__call__))
 
 
 def or_none(rule: ValueRule, meaning: str = "") -> ValueRule:

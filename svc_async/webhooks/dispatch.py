@@ -1,16 +1,14 @@
 """Calls the handlers of accepted events: then commit; or, after a failure, on_error, dead letter and release."""
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from traceback import walk_tb
-from typing import Any
 
 import attrs
 
 from svc_async.events.models import Event
-from svc_async.events.router import EventRouter, Handler, call_handler, name_handler
+from svc_async.events.router import EventRouter, Handler, call_function, name_handler
 from svc_async.printable import clean
 from svc_async.webhooks.delivery import AcceptedEvent, NotHandled
 from svc_async.webhooks.stats import Counters
@@ -49,7 +47,7 @@ class Dispatcher:
         handlers, handler = self.router.find_handlers(accepted.event), None
         try:
             for handler in handlers:
-                await call_handler(handler, accepted.event, accepted.context)
+                await call_function("handler", handler, accepted.event, accepted.context)
         except asyncio.CancelledError as error:
             end(0, error, _name(handler))
             task = asyncio.current_task()
@@ -94,7 +92,7 @@ class Dispatcher:
         if self.on_error is None:
             return
         try:
-            await _call(self.on_error, event, error)
+            await call_function("on_error", self.on_error, event, error)
         except Exception as problem:  # noqa: BLE001 - the log is the last resort
             _log.error("%s: on_error itself failed: %s", subject, _describe(problem))
 
@@ -127,7 +125,8 @@ class Dispatcher:
     async def _dead_letter(self, accepted: AcceptedEvent, error: BaseException) -> bool:
         if self.dead_letter is None:
             return False
-        return await self._attempt(_call(self.dead_letter, accepted.event, error), accepted.event, "dead_letter")
+        putting = call_function("dead_letter", self.dead_letter, accepted.event, error)
+        return await self._attempt(putting, accepted.event, "dead_letter")
 
     async def _attempt(self, step: Awaitable[object], event: Event | None, source: str) -> bool:
         """Take a step and report its failure; return whether it succeeded."""
@@ -137,12 +136,6 @@ class Dispatcher:
             await self.report(event, error, source)
             return False
         return True
-
-
-async def _call(function: Callable[..., object], *arguments: Any) -> None:
-    result = function(*arguments)
-    if inspect.isawaitable(result):
-        await result
 
 
 def _name(handler: Handler | None) -> str | None:

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
@@ -51,6 +52,30 @@ class Consumer:
         """Do nothing."""
 
 
+class Generator:
+    async def __call__(self, _: Event, __: str) -> AsyncIterator[None]:
+        yield
+
+    def handle(self, _: Event, __: str) -> Iterator[None]:
+        yield
+
+
+def generate(_: Event, __: str) -> Iterator[None]:
+    yield
+
+
+async def generate_later(_: Event, __: str) -> AsyncIterator[None]:
+    yield
+
+
+def return_generator(event: Event, context: str) -> object:
+    return generate(event, context)
+
+
+async def return_asynchronous_generator(event: Event, context: str) -> object:
+    return generate_later(event, context)
+
+
 def handle_for(shop: str, event: Event, context: str) -> None:
     """Do nothing."""
 
@@ -75,6 +100,12 @@ def test_whatever_takes_an_event_and_its_context_is_a_handler(handler: Any) -> N
         (partial(handle_for, "books", context=""), "must take two arguments"),
         (lambda _: None, "must take two arguments"),
         (lambda: None, "must take two arguments"),
+        (generate, "must not be a generator function"),
+        (generate_later, "must not be a generator function"),
+        (Generator(), "must not be a generator function"),
+        (Generator().handle, "must not be a generator function"),
+        (partial(generate_later), "must not be a generator function"),
+        (partial(Generator()), "must not be a generator function"),
     ],
 )
 def test_what_cannot_be_called_with_an_event_and_its_context_is_refused(handler: Any, rule: str) -> None:
@@ -82,6 +113,14 @@ def test_what_cannot_be_called_with_an_event_and_its_context_is_refused(handler:
     with pytest.raises(InvalidArgument, match=f"^handler {rule}"):
         router.on("post.create")(handler)
     assert router.handlers("post.create") == ()
+
+
+@pytest.mark.parametrize("handler", [return_generator, return_asynchronous_generator])
+async def test_a_handler_that_returns_a_generator_fails(handler: Any) -> None:
+    router = EventRouter()
+    router.on("*")(handler)
+    with pytest.raises(InvalidArgument, match="^handler must not be a generator function"):
+        await router.dispatch(build_event("post.create"), "c")
 
 
 async def test_handlers_run_one_after_another_in_the_order_of_registration() -> None:

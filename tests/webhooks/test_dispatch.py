@@ -3,13 +3,14 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
+from svc_async.errors import InvalidArgument
 from svc_async.events.models import Event, PostCreated
 from svc_async.monitoring import HandlingEndedEvent
 from svc_async.sandbox import VirtualClock
@@ -148,6 +149,24 @@ async def test_a_cancellation_within_a_handler_is_a_failure_and_no_end_of_a_work
         for number in range(3):
             await receiver.handle(*delivery(str(number)))
     assert reported == [asyncio.CancelledError] * 3
+
+
+async def test_a_handler_of_which_nothing_has_run_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    async def generate() -> AsyncIterator[None]:
+        yield
+
+    dead: list[type[BaseException]] = []
+
+    def keep(_: Event, error: BaseException) -> object:
+        dead.append(type(error))
+        return generate()
+
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline(), dead_letter=keep)
+    receiver.on("*")(lambda *_: generate())
+    async with receiver:
+        assert (await receiver.handle(*delivery())).status == 500
+    assert (dead, receiver.stats.handled, receiver.stats.failed) == ([InvalidArgument], 0, 1)
+    assert [message.split(" at ")[0].rpartition(" ")[2] for message in caplog.messages[:2]] == ["InvalidArgument"] * 2
 
 
 async def test_a_store_that_fails_refuses_deliveries_until_it_works_again() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -53,6 +53,14 @@ def test_a_receiver_refuses_what_is_no_store(name: str, value: Any) -> None:
         WebhookReceiver(keys=[KEY], **{name: value})
 
 
+def generate(*_: object) -> Iterator[None]:
+    yield
+
+
+async def generate_later(*_: object) -> AsyncIterator[None]:
+    yield
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -81,6 +89,9 @@ def test_a_receiver_refuses_what_is_no_store(name: str, value: Any) -> None:
         ("clock", 1.0),
         ("order_by", None),
         ("order_by", "user_id"),
+        ("order_by", generate),
+        ("on_error", generate),
+        ("dead_letter", generate_later),
         ("on_error", "log"),
         ("dead_letter", []),
         ("on_event", {}),

@@ -12,6 +12,7 @@ from svc_async.value_rules import (
     ValueRule,
     has_members,
     instance_of,
+    is_generator_function,
     is_plain_function,
     one_of,
     or_none,
@@ -22,7 +23,12 @@ from svc_async.wire.hmac_sha256 import SigningKey
 
 __all__ = ["check_settings"]
 
-_CALLBACK = or_none(ValueRule(callable, "a function, as in function(event, error)"))
+_CALLBACK = or_none(
+    ValueRule(
+        lambda value: callable(value) and not is_generator_function(value),
+        "a function, as in function(event, error), without yield",
+    )
+)
 _OBSERVER = ValueRule(is_plain_function, "a plain function, as in function(event), not a coroutine function")
 _RULES: Mapping[str, ValueRule] = {
     "ack": or_none(instance_of(Ack, "Ack.enqueue(), Ack.durable(inbox) or Ack.inline()")),
