@@ -172,10 +172,7 @@ class WebhookReceiver:
     @property
     def stats(self) -> Stats:
         """What was received, verified, rejected and handled, and how fast."""
-        acceptor = self._run.acceptor if self._run else None
-        oldest = acceptor.queue.oldest if acceptor else None
-        lag = (self._clock.now() - oldest.context.received_at).total_seconds() if oldest else 0.0
-        waiting = len(acceptor.queue) + acceptor.claimed_elsewhere if acceptor else 0
+        waiting, lag = self._run.measure_queue() if self._run else (0, 0.0)
         return self._counters.stats(waiting=waiting, lag=lag)
 
     def health(self) -> Health:
@@ -241,6 +238,7 @@ class WebhookReceiver:
         """Reject new deliveries, finish accepted events within the drain deadline, and stop.
 
         Events that are not finished by then stay in the inbox or, without one, become dead letters.
+        A handler or a callback that awaits this does not wait: the receiver closes when its own event is finished, too.
         """
         run = self._run
         if run is None:

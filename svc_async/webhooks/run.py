@@ -47,6 +47,7 @@ class Run:
     _accepting: set[Acceptance] = attrs.field(factory=set[Acceptance], init=False)
     _tasks: asyncio.TaskGroup | None = attrs.field(default=None, init=False)
     _main_task: asyncio.Task[None] | None = attrs.field(default=None, init=False)
+    _background: Sequence[asyncio.Task[None]] = attrs.field(default=(), init=False)
 
     @property
     def is_accepting(self) -> bool:
@@ -71,15 +72,20 @@ class Run:
             task.result()
 
     async def close(self) -> None:
-        """Reject new deliveries, finish accepted events within the drain deadline, and stop."""
+        """Reject new deliveries, finish accepted events within the drain deadline, and stop.
+
+        Within a handler or a callback it only begins to, since it would wait for itself.
+        """
         self.check_loop()
         self._closing.set()
-        if self._main_task is None:
+        if self._main_task is None or self._is_within():
             return
         try:
-            await asyncio.shield(self._main_task)
+            await asyncio.wait({self._main_task})
         finally:
             await _cancel(self._main_task)
+        if not self._main_task.cancelled():  # else by somebody else who waited for it
+            self._main_task.result()
 
     def accept(self, events: Sequence[Event], context: DeliveryContext, settled: asyncio.Event) -> Acceptance | None:
         """Begin to accept the events of a delivery, unless the run is not started or closing."""
@@ -106,6 +112,16 @@ class Run:
         if asyncio.get_running_loop() is not self._loop:
             raise WrongState("the receiver runs in another event loop, where it was entered")
 
+    def measure_queue(self) -> tuple[int, float]:
+        """Return how many accepted events are not handled, and for how many seconds the oldest is not."""
+        oldest = self.acceptor.queue.oldest
+        lag = (self.clock.now() - oldest.context.received_at).total_seconds() if oldest else 0.0
+        return len(self.acceptor.queue) + self.acceptor.claimed_elsewhere, lag
+
+    def _is_within(self) -> bool:
+        """Return whether the caller is a task of this run, as handlers and callbacks are."""
+        return asyncio.current_task() in {self._main_task, *self._background, *self._accepting}
+
     async def _serve(self, started: "asyncio.Future[None]") -> None:
         async with AsyncExitStack() as stack:
             for store in {id(each): each for each in self.stores}.values():  # one object may be both
@@ -117,6 +133,7 @@ class Run:
             async with asyncio.TaskGroup() as tasks:
                 workers = [tasks.create_task(self.acceptor.queue.work()) for _ in range(self.workers)]
                 taking_over = tasks.create_task(self._take_over())
+                self._background = (*workers, taking_over)
                 self._tasks = tasks
                 started.set_result(None)
                 await self._closing.wait()

@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from svc_async.errors import InvalidArgument, WrongState
+from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter
 from svc_async.sandbox import VirtualClock
@@ -29,7 +30,7 @@ from svc_async.webhooks import (
 )
 from svc_async.webhooks.testing import build_crc
 from tests.support.deliveries import KEY, OLD, STRANGER, delivery
-from tests.support.event_stores import SlowStore
+from tests.support.event_stores import BrokenStore, SlowStore
 from tests.support.tasks import run_ready_tasks
 
 START = datetime(2026, 6, 10, 12, tzinfo=UTC)
@@ -269,6 +270,63 @@ async def test_a_receiver_that_is_cancelled_while_it_drains_leaves_no_task_behin
         await living
     assert dead == ["1"]
     assert asyncio.all_tasks() == before
+
+
+async def test_a_handler_may_close_the_receiver_and_does_not_wait_for_itself() -> None:
+    seen: list[str] = []
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline(), clock=VirtualClock())
+
+    @receiver.on("*")
+    async def handler(event: Event, _: object) -> None:
+        await receiver.aclose()
+        seen.append(event.key)
+
+    async def live(uuids: str) -> list[int]:
+        async with receiver:
+            answers = await asyncio.gather(*(receiver.handle(*delivery(uuid)) for uuid in uuids))
+            return [*(each.status for each in answers), (await receiver.handle(*delivery("5"))).status]
+
+    for uuids in ("12", "34"):  # it can be entered again
+        living = asyncio.create_task(live(uuids))
+        await run_ready_tasks()
+        assert living.done()
+        assert living.result() == [200, 200, 503]
+    assert seen == ["1", "2", "3", "4"]
+
+
+async def test_a_receiver_that_its_handler_has_closed_ends_by_itself() -> None:
+    before, receiver = asyncio.all_tasks(), WebhookReceiver(keys=[KEY], clock=VirtualClock())
+    receiver.on("*")(lambda *_: receiver.aclose())
+    await receiver.start()
+    await receiver.handle(*delivery())
+    await run_ready_tasks()
+    assert (receiver.is_running, receiver.stats.handled, asyncio.all_tasks()) == (False, 1, before)
+    async with receiver:
+        assert receiver.is_running
+
+
+async def test_a_callback_may_close_the_receiver_while_a_delivery_is_accepted() -> None:
+    clock = VirtualClock()
+    receiver = WebhookReceiver(
+        keys=[KEY], dedupe=BrokenStore("claim"), clock=clock, on_error=lambda *_: receiver.aclose()
+    )
+    await receiver.start()
+    answering = asyncio.create_task(receiver.handle(*delivery()))
+    await run_ready_tasks()
+    assert answering.done()
+    assert (answering.result().status, receiver.is_running) == (503, False)
+
+
+async def test_who_waits_for_a_receiver_to_close_is_not_cancelled_with_another_who_waits() -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    receiver.on("*")(lambda *_: asyncio.Event().wait())
+    await receiver.start()
+    await receiver.handle(*delivery())
+    first, second = [asyncio.create_task(receiver.aclose()) for _ in "12"]
+    await run_ready_tasks()
+    first.cancel()
+    await asyncio.wait({first, second})
+    assert (first.cancelled(), second.cancelled()) == (True, False)
 
 
 async def test_a_caller_that_goes_away_does_not_undo_an_acceptance() -> None:
