@@ -4,9 +4,8 @@
                                                               └──→ workers → Dispatcher: handlers → commit
                                                                                          or on_error → release
 
-A delivery whose acceptance has begun is not abandoned half-way, even if its caller is cancelled: it runs in the
-receiver's own task group, as the workers do. CRC checks bypass all of this. A receiver may be made when a module is
-imported; what belongs to an event loop is a `Run`, made each time it is entered.
+A caller that is cancelled does not abandon an acceptance half-way: it runs in the receiver's own task group, as the
+workers do. CRC checks bypass all of this. What belongs to an event loop is a `Run`, made each time it is entered.
 """
 
 import asyncio
@@ -57,8 +56,6 @@ if TYPE_CHECKING:
 __all__ = ["WebhookReceiver"]
 
 H = TypeVar("H", bound=Handler)
-
-_OK = HttpAnswer(200, {}, b"")
 
 
 def _get_user(event: Event) -> str | None:
@@ -185,7 +182,11 @@ class WebhookReceiver:
         return self._run is not None and self._run.is_accepting
 
     def attach(self, app: "web.Application", path: str) -> None:
-        """Serve a path of an aiohttp application, which starts and drains the receiver."""
+        """Serve a path of an aiohttp application, which starts and drains the receiver; see `asgi` for others.
+
+        Raises:
+            InvalidArgument: the application is none of aiohttp, or the path none of a route.
+        """
         from svc_async.webhooks.adapters.aiohttp import attach  # noqa: PLC0415 - only this server needs aiohttp.web
 
         attach(app, path, self)
@@ -358,7 +359,7 @@ class WebhookReceiver:
         if reason:
             raise Rejected(reason)
         self._counters.acknowledge(self._clock.monotonic() - began, events=len(events), size=len(body))
-        return _OK
+        return HttpAnswer(200, {}, b"")
 
     def _verify(self, fields: Fields, body: bytes) -> tuple[str, tuple[Event, ...]]:
         """Return the id of the key that signed a delivery, and its events."""

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import pytest
+from aiohttp import web
+from fastapi import FastAPI
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from starlette.applications import Starlette
@@ -74,6 +76,31 @@ def test_a_server_behind_a_proxy_has_a_root_path(root_path: str) -> None:
 def test_a_path_begins_with_a_slash() -> None:
     with pytest.raises(InvalidArgument, match="path must begin with a slash"):
         WebhookReceiver(keys=[KEY]).asgi("hooks/svc")
+
+
+@pytest.mark.parametrize("app", [Starlette(), FastAPI(), None, web.Application])
+def test_an_application_of_another_framework_is_told_what_to_use(app: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^app must be an aiohttp Application; .* use receiver\.asgi\(\)"):
+        WebhookReceiver(keys=[KEY]).attach(app, "/hooks")
+
+
+@pytest.mark.parametrize("path", ["hooks", 5, None, "/{", "/{a:[}"])
+def test_a_path_that_no_route_of_aiohttp_has_is_refused(path: Any) -> None:
+    app = web.Application()
+    with pytest.raises(InvalidArgument, match="^path must be a"):
+        WebhookReceiver(keys=[KEY]).attach(app, path)
+    assert (len(app.router.routes()), len(app.cleanup_ctx)) == (0, 0)
+
+
+async def test_a_sub_application_of_aiohttp_may_be_the_whole_path() -> None:
+    app, below = web.Application(), web.Application()
+    WebhookReceiver(keys=[KEY]).attach(below, "")
+    app.add_subapp("/hooks", below)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    assert (await create_sender(runner.addresses[0][1], "/hooks")(*build_crc())).status == 200
+    await runner.cleanup()
 
 
 async def read_body(request: Request, call_next: RequestResponseEndpoint) -> Response:

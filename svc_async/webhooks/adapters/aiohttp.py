@@ -6,14 +6,32 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from svc_async.webhooks.adapters.receiver import Receiver
+from svc_async.errors import InvalidArgument
+from svc_async.value_rules import instance_of
+from svc_async.webhooks.adapters.receiver import PATH, Receiver
 from svc_async.webhooks.verification import Rejected, RejectReason
 
 __all__ = ["attach", "serve"]
 
+_APPLICATION = instance_of(
+    web.Application, "an aiohttp Application; with FastAPI, Starlette and other ASGI frameworks use receiver.asgi()"
+)
+
 
 def attach(app: web.Application, path: str, receiver: Receiver) -> None:
-    """Serve CRC checks and deliveries at a path, and run the receiver as long as the application."""
+    """Serve CRC checks and deliveries at a path, and run the receiver as long as the application.
+
+    Args:
+        app: the application.
+        path: the path of the route; empty in a sub-application that serves nothing else.
+        receiver: the receiver.
+
+    Raises:
+        InvalidArgument: the application is none of aiohttp, or the path none of a route.
+    """
+    _APPLICATION.check("app", app)
+    if path != "":
+        PATH.check("path", path)
 
     async def respond(request: web.Request) -> web.Response:
         status, headers, body = await receiver.receive(
@@ -25,7 +43,10 @@ def attach(app: web.Application, path: str, receiver: Receiver) -> None:
         async with receiver.running():
             yield
 
-    app.router.add_route("*", path, respond)
+    try:
+        app.router.add_route("*", path, respond)
+    except ValueError:  # braces without a partner, or a wrong pattern between them
+        raise InvalidArgument("path", "must be a path of a route of aiohttp") from None
     app.cleanup_ctx.append(run)
 
 

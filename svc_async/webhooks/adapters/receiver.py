@@ -4,9 +4,12 @@ from collections.abc import AsyncIterable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from svc_async.value_rules import ValueRule
 from svc_async.webhooks.verification import Headers, HttpAnswer
 
-__all__ = ["Receiver"]
+__all__ = ["PATH", "Receiver"]
+
+PATH = ValueRule(lambda value: isinstance(value, str) and value.startswith("/"), "a string that begins with a slash")
 
 
 class Receiver(Protocol):
