@@ -201,7 +201,7 @@ class WebhookReceiver:
             path: the only path to serve, below where the application is mounted; by default every path.
 
         Raises:
-            InvalidArgument: the path does not begin with a slash.
+            InvalidArgument: the path is no string that begins with a slash.
         """
         from svc_async.webhooks.adapters.asgi import AsgiApp  # noqa: PLC0415 - only this server needs it
 

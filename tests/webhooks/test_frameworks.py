@@ -73,9 +73,20 @@ def test_a_server_behind_a_proxy_has_a_root_path(root_path: str) -> None:
         assert client.get("/hooks/svc?crc_token=a").status_code == 200
 
 
-def test_a_path_begins_with_a_slash() -> None:
-    with pytest.raises(InvalidArgument, match="path must begin with a slash"):
-        WebhookReceiver(keys=[KEY]).asgi("hooks/svc")
+@pytest.mark.parametrize("path", ["hooks", "", 5, b"/hooks"])
+def test_a_path_begins_with_a_slash(path: Any) -> None:
+    with pytest.raises(InvalidArgument, match="^path must be a string that begins with a slash"):
+        WebhookReceiver(keys=[KEY]).asgi(path)
+
+
+def test_a_route_to_what_makes_the_application_says_that_it_must_be_called() -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    app = build_app(receiver, lambda receiver: [Route("/hooks/svc", receiver.asgi)])
+    with (
+        TestClient(app) as client,
+        pytest.raises(InvalidArgument, match=r"pass it receiver\.asgi\(\)"),
+    ):
+        client.get("/hooks/svc?crc_token=a")
 
 
 @pytest.mark.parametrize("app", [Starlette(), FastAPI(), None, web.Application])

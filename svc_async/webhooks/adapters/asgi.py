@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 
-from svc_async.errors import InvalidArgument
-from svc_async.webhooks.adapters.receiver import Receiver
+from svc_async.value_rules import instance_of, or_none
+from svc_async.webhooks.adapters.receiver import PATH, Receiver
 from svc_async.webhooks.verification import HttpAnswer, Rejected, RejectReason
 
 __all__ = ["AsgiApp"]
@@ -17,6 +17,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _NOT_FOUND = HttpAnswer(404, {"content-type": "text/plain; charset=utf-8"}, b"not_found")
+_TEXT = instance_of(
+    str, "a string that begins with a slash; if a framework called this, pass it receiver.asgi(), with the parentheses"
+)
 
 
 @attrs.frozen
@@ -30,15 +33,11 @@ class AsgiApp:
         path: the only path to serve, below where the application is mounted; by default every path.
 
     Raises:
-        InvalidArgument: the path does not begin with a slash.
+        InvalidArgument: the path is no string that begins with a slash.
     """
 
     receiver: Receiver
-    path: str | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if self.path is not None and not self.path.startswith("/"):
-            raise InvalidArgument("path", "must begin with a slash")
+    path: str | None = attrs.field(default=None, validator=[or_none(_TEXT), or_none(PATH)])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a connection, or the lifespan of the server."""
