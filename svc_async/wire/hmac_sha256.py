@@ -16,6 +16,7 @@ import attrs
 import msgspec
 
 from svc_async.errors import InvalidArgument
+from svc_async.value_rules import TEXT, instance_of, or_none
 
 __all__ = ["SIGNATURE_HEADER", "SigningKey", "crc_answer", "crc_token", "is_signature", "sign", "verify"]
 
@@ -62,12 +63,23 @@ class SigningKey:
     secret: str = attrs.field(repr=False, validator=_check_secret)
     # Unspecified: a second signature in another header (UNS-signature).
     header: str = attrs.field(default=SIGNATURE_HEADER, kw_only=True, validator=_check_header)
-    key_id: str | None = attrs.field(default=None, kw_only=True)
+    key_id: str | None = attrs.field(default=None, kw_only=True, validator=or_none(TEXT))
     app: str | None = attrs.field(default=None, kw_only=True, validator=_check_app)
 
 
+_KEY = instance_of(SigningKey, "a SigningKey")
+_MESSAGE = instance_of((bytes, bytearray, memoryview), "bytes: text has no signature")
+_QUERY = instance_of(bytes, "the bytes of a query")
+
+
 def sign(key: SigningKey, message: bytes) -> str:
-    """Return the value of the signature header for a body."""
+    """Return the value of the signature header for a body.
+
+    Raises:
+        InvalidArgument: the key is no `SigningKey`, or the body is not bytes.
+    """
+    _KEY.check("key", key)
+    _MESSAGE.check("message", message)
     return _PREFIX + b64encode(_digest(key, message)).decode()
 
 
@@ -75,13 +87,24 @@ def verify(key: SigningKey, message: bytes, signature: str) -> bool:
     """Whether `signature` was made with this key for exactly these bytes, compared in constant time.
 
     A malformed signature fails: hexadecimal digits, another prefix, missing padding.
+
+    Raises:
+        InvalidArgument: the key is no `SigningKey`, the message is not bytes, or the signature is no string.
     """
+    _KEY.check("key", key)
+    _MESSAGE.check("message", message)
+    TEXT.check("signature", signature)
     match = _SIGNATURE.fullmatch(signature)
     return match is not None and hmac.compare_digest(b64decode(match[1]), _digest(key, message))
 
 
 def is_signature(text: str) -> bool:
-    """Whether the value of a header has the form of a signature."""
+    """Whether the value of a header has the form of a signature.
+
+    Raises:
+        InvalidArgument: it is no string.
+    """
+    TEXT.check("text", text)
     return _SIGNATURE.fullmatch(text) is not None
 
 
@@ -90,21 +113,23 @@ def crc_token(raw_query: bytes) -> str:
 
     Raises:
         InvalidArgument: there is none or more than one, or it is not 1 to 256 characters of `A-Z a-z 0-9 + / = _ -`.
-            The message does not contain it.
+            The message does not contain it. Or the query is not bytes.
     """
+    _QUERY.check("raw_query", raw_query)
     tokens = [value for name, value in _split_query(raw_query) if name == _PARAMETER]
     if len(tokens) != 1:
         raise InvalidArgument("crc_token", "must be given exactly once")
     return _validate(tokens[0]).decode()
 
 
-def crc_answer(key: SigningKey, token: str) -> bytes:
+def crc_answer(key: SigningKey, token: str | None) -> bytes:
     """Return the body of the answer to a CRC check (contract WH-35).
 
     Raises:
-        InvalidArgument: the token must not be signed, see `crc_token`.
+        InvalidArgument: the token must not be signed, see `crc_token`, or is None, as that of a request without one; or
+            the key is no `SigningKey`.
     """
-    message = _validate(token.encode("utf-8", "surrogatepass"))
+    message = _validate(token.encode("utf-8", "surrogatepass") if isinstance(token, str) else b"")
     return msgspec.json.encode({"response_token": sign(key, message)})
 
 

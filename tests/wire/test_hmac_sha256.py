@@ -2,6 +2,7 @@ import base64
 import hashlib
 import hmac
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -68,6 +69,43 @@ def test_a_forged_event_is_not_signed_as_a_crc_token() -> None:
     for forged in ('{"data":{}}', "{", '"', "a b", "a.b", "a\n", "", "a" * 257, "\u00e9", "\ud800"):
         with pytest.raises(InvalidArgument, match="crc_token must be 1 to 256 characters"):
             crc_answer(KEY, forged)
+
+
+@pytest.mark.parametrize("token", [None, b"abc", 5])
+def test_what_is_no_token_is_not_signed(token: Any) -> None:
+    with pytest.raises(InvalidArgument, match="crc_token must be 1 to 256 characters"):
+        crc_answer(KEY, token)
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "message"),
+    [
+        (crc_answer, ("test", "abc"), "key must be a SigningKey"),
+        (sign, ("test", BODY), "key must be a SigningKey"),
+        (sign, (KEY, BODY.decode()), "message must be bytes"),
+        (sign, (KEY, None), "message must be bytes"),
+        (verify, ("test", BODY, SIGNATURE), "key must be a SigningKey"),
+        (verify, (KEY, BODY.decode(), SIGNATURE), "message must be bytes"),
+        (verify, (KEY, {}, ""), "message must be bytes"),
+        (verify, (KEY, BODY, SIGNATURE.encode()), "signature must be a string"),
+        (verify, (KEY, BODY, None), "signature must be a string"),
+        (is_signature, (None,), "text must be a string"),
+        (crc_token, ("crc_token=abc",), "raw_query must be the bytes of a query"),
+        (crc_token, (None,), "raw_query must be the bytes of a query"),
+        (lambda key_id: SigningKey("test", key_id=key_id), (7,), "key_id must be a string"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_by_its_name(
+    call: Callable[..., object], arguments: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{message}"):
+        call(*arguments)
+
+
+@pytest.mark.parametrize("view", [bytearray, memoryview])
+def test_other_views_of_bytes_are_signed_alike(view: Callable[[bytes], Any]) -> None:
+    assert sign(KEY, view(BODY)) == SIGNATURE
+    assert verify(KEY, view(BODY), SIGNATURE)
 
 
 @pytest.mark.parametrize(
