@@ -3,8 +3,9 @@
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
+import attrs
 import pytest
 
 from svc_async.ads.do_not_reach_lists import (
@@ -13,7 +14,9 @@ from svc_async.ads.do_not_reach_lists import (
     DoNotReachOperationParams,
     DoNotReachUser,
 )
+from svc_async.batch.cluster.calls import ClusterCall, NoCluster
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
+from svc_async.batch.report import Report
 from svc_async.errors import InvalidArgument, UnexpectedAnswer
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.session import Session
@@ -22,6 +25,17 @@ from tests.support.user_operations import build_delete, build_update, hash_value
 
 USERS = "*/do_not_reach_lists/*/users"
 LIST = "dnr7k1"
+
+
+class ClusterCalls(NoCluster):
+    """Keeps the calls that are to run on a cluster."""
+
+    def __init__(self) -> None:
+        self.calls: list[ClusterCall] = []
+
+    async def run(self, call: ClusterCall) -> Report:
+        self.calls.append(call)
+        return await super().run(call)
 
 
 @pytest.fixture
@@ -202,3 +216,16 @@ async def test_refused_operations_are_isolated(sandbox: Sandbox, users: DoNotRea
 
     assert [(failure.position, failure.reason) for failure in report.failures] == [(54, "… is not liked")]
     assert len(read_list(sandbox)) == 99
+
+
+async def test_a_job_on_a_cluster_is_told_its_list_and_reads_files_only(users: DoNotReachUsers) -> None:
+    runner, cluster = ClusterCalls(), cast("Any", object())
+    for members in ("users.csv", [{"email": "a@example.org"}]):
+        with pytest.raises(InvalidArgument, match="^cluster "):
+            await attrs.evolve(users, cluster_runner=runner).upload(members, cluster=cluster)
+    from_file, from_rows = runner.calls
+    assert from_file.ids == {"kind": "do_not_reach_list", "account_id": users.account_id, "list_id": LIST}
+    assert from_file.path == "users.csv"
+    with pytest.raises(InvalidArgument, match="^members must be a path") as caught:
+        _ = from_rows.path
+    assert caught.value.parameter == "members"

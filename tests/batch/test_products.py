@@ -330,6 +330,16 @@ async def test_results_without_an_id_are_matched_in_their_order(products: Produc
     assert report.requests == 1
 
 
+@pytest.mark.parametrize("name", ["attribute", "parameter"])
+async def test_the_attribute_that_the_service_names_is_that_of_the_failure(
+    products: Products, shop: FakeCatalog, name: str
+) -> None:
+    status, errors = ProductUpsertStatus.ERROR, {"code": "C", "message": "no", name: "price"}
+    shop.script[1] = change_results(lambda found: [attrs.evolve(each, status=status, errors=errors) for each in found])
+    report = await products.upsert([product(1)])
+    assert [failure.attribute for failure in report.failures] == ["price"]
+
+
 @pytest.mark.rule("PROD-11")
 @pytest.mark.parametrize(
     ("result", "failed"),
