@@ -83,8 +83,8 @@ class Fault:
         sent = dict(headers or {})
         if retry_after is not None:
             sent["retry-after"] = f"{retry_after:g}"
-        known = _find_status(status)
-        problem = Problem(code or _CODES.get(known) or known.name, message)
+        check_kind("status", int, status)
+        problem = Problem(code or _CODES.get(status) or _find_status(status).name, message)
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply:
             del reply
@@ -233,7 +233,6 @@ _CODES = {
 
 
 def _find_status(status: int) -> HTTPStatus:
-    check_kind("status", int, status)
     try:
         return HTTPStatus(status)
     except ValueError:
