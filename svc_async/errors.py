@@ -168,7 +168,7 @@ class WouldWaitTooLong(SvcError):
     """A rate limit opens too late for the caller; nothing was sent, or the service answered with 429: the `__cause__`.
 
     Attributes:
-        until: when the limit opens.
+        until: when the limit admits the call: when it opens, or when those that wait for it have had their turn.
         limit: the limit's name.
     """
 
@@ -176,8 +176,8 @@ class WouldWaitTooLong(SvcError):
 
     def __init__(self, *, until: datetime, limit: str, max_wait: float) -> None:
         super().__init__(
-            f"the limit {limit!r} opens at {until:%Y-%m-%dT%H:%M:%SZ}, later than max_wait={max_wait:g} s allows; "
-            "call again then, or pass a Governor with a longer max_wait"
+            f"the limit {limit!r} admits this call at {until:%Y-%m-%dT%H:%M:%SZ}, "
+            f"later than max_wait={max_wait:g} s allows; call again then, or pass a Governor with a longer max_wait"
         )
         self.until = until
         self.limit = limit

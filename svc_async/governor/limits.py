@@ -76,7 +76,7 @@ _CATALOGS = r"/\d+/product_catalogs"
 _PRODUCTS = rf"{_CATALOGS}{_ID}/products(?:/.*)?"
 _SETS = rf"{_CATALOGS}{_ID}/product_sets(?:/.*)?"
 _REST = r"(?:/.*)?"
-_CORE = r"(?:line_items|line_item_\w+|campaigns|funding_instruments|media_creatives|promoted_\w+)"
+_CORE = r"(?:line_items|line_item_(?!curated_)\w+|campaigns|funding_instruments|media_creatives|promoted_\w+)"
 
 # Unspecified: every row without `documented`, and every scope. They are common defaults of services of this kind:
 # pass `limits=` to change them; the headers of the answers correct them.
@@ -97,7 +97,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("ads.product_sets.delete", 100, _QUARTER, Scope.USER, frozenset({"DELETE"}), _SETS),
     Limit("ads.product_catalogs.read", 1_000, _QUARTER, Scope.USER, _READ, _CATALOGS + _REST),
     Limit("ads.product_catalogs.write", 20, _QUARTER, Scope.USER, _WRITE, _CATALOGS + _REST),
-    Limit("ads.reads.core", 10_000, _QUARTER, Scope.ACCOUNT, _READ, rf"{_ACCOUNT}/{_CORE}{_REST}"),
+    Limit("ads.reads.core", 10_000, _QUARTER, Scope.ACCOUNT, _READ, rf"{_ACCOUNT}(?:/{_CORE}{_REST})?"),
     Limit("ads.reads.account", 2_000, _QUARTER, Scope.ACCOUNT, _READ, _ACCOUNT + _REST),
     Limit("ads.reads.global", 5, _QUARTER, Scope.USER, _READ, r"/\d+/.*"),
     Limit("ads.writes", 450, _MINUTE, Scope.ACCOUNT, _WRITE, r"/\d+/.*"),

@@ -36,9 +36,10 @@ def find_limits(
         ("POST", f"{ACCOUNT}/audience_estimate", "ads.audience_estimate"),
         ("GET", "/12/insights/keywords/search", "ads.keyword_insights"),
         ("GET", f"{ACCOUNT}/line_items", "ads.reads.core"),
-        ("GET", f"{ACCOUNT}/line_item_curated_categories/{{id}}", "ads.reads.core"),
+        ("GET", f"{ACCOUNT}/line_item_apps/{{id}}", "ads.reads.core"),
+        ("GET", f"{ACCOUNT}/line_item_curated_categories/{{id}}", "ads.reads.account"),
         ("GET", f"{ACCOUNT}/cards", "ads.reads.account"),
-        ("GET", ACCOUNT, "ads.reads.account"),
+        ("GET", ACCOUNT, "ads.reads.core"),
         ("GET", "/5/accounts/{account_id}/tailored_audiences/{id}/permissions", "ads.reads.account"),
         ("GET", "/12/accounts", "ads.reads.global"),
         ("GET", "/12/line_items/placements", "ads.reads.global"),
@@ -68,7 +69,7 @@ SETS = "ads.product_sets.read ads.product_sets.post ads.product_sets.put ads.pro
     ("template", "names"),
     [
         ("/12/accounts", GLOBAL),
-        (ACCOUNT, CARDS),
+        (ACCOUNT, CORE),
         (f"{ACCOUNT}/cards", CARDS),
         (USERS, "ads.reads.account ads.audience_users ads.writes ads.writes"),
         (f"{USERS}/{{id}}", CARDS),
@@ -174,8 +175,8 @@ def test_each_host_counts_for_itself() -> None:
     for surface in (Surface.ADS, Surface.ADS_SANDBOX):
         request_slot(governor, build_request("GET", ACCOUNT, surface=surface, account_id="a1"))
     assert [(state.name, state.scope) for state in governor.snapshot()] == [
-        ("ads.reads.account", "account a1"),
-        ("ads.reads.account", "sandbox account a1"),
+        ("ads.reads.core", "account a1"),
+        ("ads.reads.core", "sandbox account a1"),
     ]
 
 

@@ -1,12 +1,16 @@
+import re
 from typing import Any
 
 import pytest
 
 from svc_async.governor.limits import LIMITS
 from svc_async.sandbox import RateRule, SandboxConfig, VirtualClock
+from svc_async.sandbox.api import OPERATIONS
 from svc_async.sandbox.config import CLIENT_NAMES, RATE_RULES
 from svc_async.sandbox.refusal import Refusal
+from svc_async.sandbox.server.operations import Operation
 from svc_async.sandbox.server.rate_limits import RateLimits
+from svc_async.wire.route import Surface
 from tests.support.raw_client import RawAnswer, RawClient
 
 START = 1781092800
@@ -160,3 +164,15 @@ def test_a_setting_that_would_do_nothing_is_refused(settings: dict[str, Any], me
 def test_the_limits_of_the_client_are_known_by_the_rule_that_counts_the_same() -> None:
     assert set(CLIENT_NAMES) <= {limit.name for limit in LIMITS}
     assert set(CLIENT_NAMES.values()) <= set(RATE_RULES)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
+def test_the_client_counts_each_call_in_the_limit_that_the_sandbox_does(operation: Operation) -> None:
+    is_ads = re.match(r"/(12|5)/", operation.path) is not None
+    surface, path = Surface.ADS if is_ads else Surface.BASE, re.sub(r"\{\w+\}", "x", operation.path)
+    found = [row.name for row in LIMITS if not row.with_total_count and row.matches(operation.method, surface, path)]
+    expected = next((name for name, rule in CLIENT_NAMES.items() if rule == operation.limit), None)
+    assert [*found, None][0] == _SLOWER.get(operation.id, expected)
+
+
+_SLOWER = {"do_not_reach_users.batch": "ads.writes"}  # the limit of the sandbox is a guess, and higher
