@@ -135,7 +135,8 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-__getattr__ = make_getattr(__name__, globals(), _HOME_OF)
+if not TYPE_CHECKING:  # for a type checker, the module has the names above and no others
+    __getattr__ = make_getattr(__name__, globals(), _HOME_OF)
 
 
 def __dir__() -> list[str]:

@@ -242,7 +242,7 @@ class Session(RawCalls):
 
             account, answer = await session.with_answer(session.accounts.get(account_id))
 
-        Works with whatever makes calls of this session: a method, `pager.first()`, a coroutine function of your own.
+        Works with whatever makes calls of this session: a method, `pager.first()`, a coroutine of your own.
         Of several calls, the answer is the one that arrived last. An error is raised as usual.
 
         Raises:

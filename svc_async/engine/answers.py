@@ -49,7 +49,8 @@ async def await_with_answer(awaitable: Awaitable[T], session: object) -> tuple[T
         WrongState: the session received no answer.
     """
     if asyncio.isfuture(awaitable) or not isinstance(awaitable, Awaitable):
-        raise InvalidArgument("awaitable", "must be a call that has not begun, such as a coroutine, and not a task")
+        rule = "must be a call that has not begun, such as session.accounts.get(id): neither a function nor a task"
+        raise InvalidArgument("awaitable", rule)
     collector = AnswerCollector(session, current_collector.get())
     token = current_collector.set(collector)
     try:

@@ -117,4 +117,5 @@ _HOME_OF = {
 }
 
 
-__getattr__ = make_getattr(__name__, globals(), _HOME_OF)
+if not TYPE_CHECKING:
+    __getattr__ = make_getattr(__name__, globals(), _HOME_OF)

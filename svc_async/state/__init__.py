@@ -11,4 +11,5 @@ if TYPE_CHECKING:
 __all__ = ["SharedState", "StateUnavailable", "TakenUpElsewhere", "UnusableState"]
 
 _HOMES = dict.fromkeys(("StateUnavailable", "TakenUpElsewhere", "UnusableState"), "svc_async.state.errors")
-__getattr__ = make_getattr(__name__, globals(), {"SharedState": "svc_async.state.shared_state", **_HOMES})
+if not TYPE_CHECKING:
+    __getattr__ = make_getattr(__name__, globals(), {"SharedState": "svc_async.state.shared_state", **_HOMES})
