@@ -31,7 +31,7 @@ __all__ = [
 # Unspecified: bounds and parameters (contract UNS-stream-protocol); `stream(recover="off")` does without them.
 NO_REACH = timedelta(0)
 BACKFILL_REACH = timedelta(minutes=5)
-REPLAY_REACH = timedelta(hours=24)
+REPLAY_REACH = timedelta(hours=24) - timedelta(minutes=1)  # the service measures its 24 hours when the request arrives
 _OVERLAP = timedelta(seconds=10)
 """An event is sent a little after it happens, so events from just before the gap may have been missed too."""
 

@@ -32,8 +32,8 @@ def list_recoveries(seconds: float, reach: timedelta) -> list[tuple[GapRecovery,
         (0.2, REPLAY_REACH, [(GapRecovery.BACKFILL, 0.2)]),
         (290, REPLAY_REACH, [(GapRecovery.BACKFILL, 290)]),
         (291, REPLAY_REACH, [(GapRecovery.REPLAY, 291)]),
-        (86_400, REPLAY_REACH, [(GapRecovery.REPLAY, 86_400)]),
-        (90_000, REPLAY_REACH, [(GapRecovery.NONE, 3_600), (GapRecovery.REPLAY, 86_400)]),
+        (86_340, REPLAY_REACH, [(GapRecovery.REPLAY, 86_340)]),
+        (90_000, REPLAY_REACH, [(GapRecovery.NONE, 3_660), (GapRecovery.REPLAY, 86_340)]),
         (300, BACKFILL_REACH, [(GapRecovery.BACKFILL, 300)]),
         (400, BACKFILL_REACH, [(GapRecovery.NONE, 100), (GapRecovery.BACKFILL, 300)]),
         (400, NO_REACH, [(GapRecovery.NONE, 400)]),
@@ -51,7 +51,9 @@ def test_a_backfill_requests_whole_minutes_and_a_little_more_than_the_gap(second
     assert build_backfill_params(gap) == {"backfill_minutes": minutes}
 
 
-@pytest.mark.parametrize(("seconds", "asked"), [(3_600, 3_610), (86_395, 86_400)])
-def test_a_replay_requests_a_little_more_than_the_gap_but_at_most_a_day(seconds: int, asked: int) -> None:
+@pytest.mark.parametrize(("seconds", "asked"), [(3_600, 3_610), (86_335, 86_340)])
+def test_a_replay_requests_a_little_more_than_the_gap_but_no_more_than_the_service_has_when_it_arrives(
+    seconds: int, asked: int
+) -> None:
     gap = Gap(start=END - timedelta(seconds=seconds), end=END, recovery=GapRecovery.REPLAY)
     assert build_replay_params(gap) == {"start_time": END - timedelta(seconds=asked), "end_time": END}
