@@ -64,7 +64,7 @@ _ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
     {
         "99": (
             "the bearer token was requested too often, or the app's key or secret is wrong: check them, wait up to 15 "
-            "minutes, or set SVC_BEARER_TOKEN in place of SVC_CONSUMER_* and SVC_ACCESS_*"
+            "minutes, or set SVC_BEARER_TOKEN and unset SVC_ACCESS_*"
         ),
         "CrcValidationFailed": _CHECK_THE_RECEIVER,
         "DuplicateSubscription": "`svc-async webhook register --move` moves events from one webhook to another",
@@ -82,6 +82,12 @@ _HOW_TO_MAKE_DEFAULT = (
     f"`svc-async auth login` makes it; or name another with --profile, set the SVC_* variables, {_TRY}"
 )
 _WAIT = "run the same command again when that has ended"
+_NO_JOURNAL: Mapping[str, str] = MappingProxyType(
+    {
+        " does not exist": "--job NAME names a job in the shared state",
+        " is a folder": "give one of the journals in it, such as FOLDER/NAME.journal",
+    }
+)
 _NOT_A_JOURNAL = (" cannot be read: file is not a database", " is not a journal")
 _HOW_TO_FIND_IDS: Mapping[str, str] = MappingProxyType(
     {
@@ -178,6 +184,10 @@ def _find_options(error: ApiError) -> str:
     return " and ".join(dict.fromkeys(option for option in options if option))
 
 
+def _find_ending(problem: str, advice: Mapping[str, str]) -> str | None:
+    return next((words for ending, words in advice.items() if problem.endswith(ending)), None)
+
+
 def _explain_problem(parameter: str, problem: str) -> str:
     name = _OPTIONS.get(parameter, parameter)
     problem = problem.partition(_IN_PYTHON)[0]
@@ -188,8 +198,8 @@ def _explain_problem(parameter: str, problem: str) -> str:
         return f"{name} {path} is not a journal; give the journal file, such as FILE.journal"
     if parameter in {"credentials", "profile"}:
         return f"{name} {problem.partition('; ')[0]}; {_HOW_TO_AUTHENTICATE}"
-    if parameter == "journal" and problem.endswith(" does not exist"):
-        return f"{name} {problem}; --job NAME names a job in the shared state"
+    if parameter == "journal" and (advice := _find_ending(problem, _NO_JOURNAL)):
+        return f"{name} {problem}; {advice}"
     if problem == "must be given" and parameter in _HOW_TO_FIND_IDS:
         return f"{name} {problem}; {_HOW_TO_FIND_IDS[parameter]}--sandbox tries the command without any"
     return f"{name} {problem.replace(_TRY_IN_PYTHON, _TRY)}"

@@ -35,7 +35,7 @@ def open_session(profile: str | None, surface: Surface = Surface.ADS, *, state_u
     """
     source = profiles.find(profile)
     if surface is Surface.ADS and not has_user(source.credentials):
-        raise AccessDenied(f"{NEEDS_USER}, which is not in {source.origin}; {_advise()}")
+        raise AccessDenied(f"{NEEDS_USER}, which is not in {source.origin}; {_advise(source.profile)}")
     try:
         state = find_state(state_url, profile)
     finally:
@@ -98,7 +98,9 @@ def find_shadowed_profile(profile: str | None) -> str | None:
     return "default" if not is_chosen and profiles.set_variables() and profiles.is_stored("default") else None
 
 
-def _advise() -> str:
+def _advise(profile: str | None) -> str:
+    if profile not in (None, "default"):
+        return f"`svc-async auth login --profile {profile}` gets one"
     if find_shadowed_profile(None):
         return "unset the SVC_* variables, which hide the profile 'default', or add --profile default"
     return "`svc-async auth login` gets one"

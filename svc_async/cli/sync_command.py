@@ -108,8 +108,9 @@ class SyncWork:
             if shared is None:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             elif path.exists() and not await shared.has_sync(name):
-                advice = f"is kept in {path}: pass --state with this path, or move the file away to send all rows again"
-                raise InvalidArgument("state", advice)
+                go_on = "pass --state with this path, without --cluster"
+                restart = "move the file away to send all rows again and remove nobody"
+                raise InvalidArgument("state", f"is kept in {path}: {go_on}, or {restart}")
             yield str(path) if shared is None else None
 
     def _name_list(self, target: TargetSpec) -> str:

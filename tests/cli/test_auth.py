@@ -271,3 +271,7 @@ async def test_a_login_says_how_to_use_another_profile(sandbox: Sandbox, tmp_pat
     login = Login(running)
     ended = await login.wait(f"{sandbox.approve(await login.token())}\n".encode())
     assert ended.err.endswith("To use it, add --profile mine to a command, or set SVC_PROFILE.\n")
+    assert (await again("auth", "logout", "--profile", "mine")).code == 0
+    refused = await again("accounts", "list", "--profile", "mine")
+    assert refused.code == 2
+    assert "which is not in the profile 'mine'; `svc-async auth login --profile mine` gets one" in refused.err

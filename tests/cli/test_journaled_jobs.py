@@ -346,6 +346,16 @@ def test_what_is_no_journal_is_one_line_and_exit_2(call: Call, here: Path, what:
 
 
 @pytest.mark.parametrize("what", ["status", "resume", "report"])
+def test_a_folder_of_journals_is_no_journal(call: Call, here: Path, what: str) -> None:
+    (here / "nights").mkdir()
+    ended = call("job", what, "nights")
+    assert (ended.code, ended.err) == (
+        2,
+        "svc-async: journal nights is a folder; give one of the journals in it, such as FOLDER/NAME.journal\n",
+    )
+
+
+@pytest.mark.parametrize("what", ["status", "resume", "report"])
 def test_a_file_of_another_kind_is_no_journal(call: Call, here: Path, what: str) -> None:
     (here / "people.csv").write_text("email\na@example.org\n")
     ended = call("job", what, "people.csv")

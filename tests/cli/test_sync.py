@@ -328,7 +328,7 @@ async def test_a_state_in_a_file_is_not_left_behind(
     (path,) = (tmp_path / "svc_async").iterdir()
     ended = await command(*sync, "--state-url", state_url)
     assert (ended.code, ended.out) == (2, "")
-    assert f"state is kept in {path}: pass --state with this path, or move the file away" in ended.err
+    assert f"state is kept in {path}: pass --state with this path, without --cluster, or move the file" in ended.err
     kept = await command(*sync, "--state-url", state_url, "--state", str(path))
     assert "100 on the list" in kept.out
     path.unlink()

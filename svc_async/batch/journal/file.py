@@ -97,7 +97,7 @@ class JournalFile:
             UnusableFile: the file does not exist, or is not a journal that can be read.
         """
         if not self.path.is_file():
-            raise self.make_error("does not exist")
+            raise self.make_error("is a folder" if self.path.is_dir() else "does not exist")
         try:
             with _open_copy(self.path) as (connection, is_running):
                 connection.execute("BEGIN")
