@@ -245,7 +245,7 @@ def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
         database.close()
     for each, why in (
         (tmp_path / "none", "does not exist"),
-        (tmp_path, "does not exist"),
+        (tmp_path, "is a folder"),
         (text, "cannot be read: file is not a database"),
         (other, "is not a journal"),
         (newer, "written by a newer version"),
