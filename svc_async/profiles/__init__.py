@@ -25,7 +25,7 @@ from svc_async.printable import clean
 from svc_async.private_files import is_exposed, write_private
 from svc_async.profiles.connection import APP, HOSTS, TOKEN, TRY, ConnectionSettings, parse_settings
 from svc_async.profiles.toml_text import edit_table
-from svc_async.value_rules import NAME, ValueRule, instance_of, or_none
+from svc_async.value_rules import NAME, TEXT_BY_TEXT, instance_of, or_none
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
 
@@ -56,10 +56,6 @@ _MOST_DOTS = 1_000  # in a line: the time to parse a key in TOML grows with the 
 
 
 _FILE = or_none(instance_of(Path, "a pathlib.Path"), "the file of this user")
-_SETTINGS = ValueRule(
-    lambda value: isinstance(value, Mapping) and all(isinstance(text, str) for text in (*value, *value.values())),
-    "a mapping of strings",
-)
 
 
 class _Values(dict[str, Any]):
@@ -144,7 +140,7 @@ def write(name: str, settings: Mapping[str, str], *, path: Path | None = None) -
         UnusableFile: the file cannot be changed safely; it is left unchanged.
     """
     try:
-        _SETTINGS.check("settings", settings)
+        TEXT_BY_TEXT.check("settings", settings)
         added = _Values(settings)
     finally:
         del settings  # they must not be among the locals of a traceback

@@ -2,16 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from inspect import isawaitable
 from itertools import islice

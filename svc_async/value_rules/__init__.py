@@ -171,5 +171,5 @@ SECONDS_OR_INFINITE = ValueRule(lambda value: is_number(value) and value >= 0, S
 SHARE = ValueRule(lambda value: is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
 TEXT = instance_of(str, "a string")
 TEXTS = ValueRule(_are_texts, "a collection of strings")
-TEXT_BY_TEXT = ValueRule(_is_text_by_text, "a mapping of strings to strings")
+TEXT_BY_TEXT = ValueRule(_is_text_by_text, "a mapping of strings")
 CLOCK = has_members("a clock, such as SystemClock()", "now", "monotonic", "sleep", "call_later", "timeout")

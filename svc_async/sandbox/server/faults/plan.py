@@ -8,6 +8,7 @@ from typing import get_args
 
 import attrs
 
+from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.server.faults.fault import Fault, Stage
 
 __all__ = ["METHODS", "STAGES", "Faults", "Injection", "Plan"]
@@ -122,8 +123,8 @@ class Plan:
         """
         if not isinstance(fault, Fault):
             raise TypeError("fault must be a Fault, such as Fault.http(503)")
-        if stage is not None and stage not in STAGES:
-            raise ValueError(f"stage must be one of {', '.join(STAGES)}")
+        if stage is not None:
+            check_kind("stage", Stage, stage)
         injection = Injection(self, fault, stage or fault.stage, next(self.faults.numbers))
         self.faults.armed.append(injection)
         return injection
