@@ -58,6 +58,21 @@ def _rule_ids() -> set[str]:
     return {rule["id"] for table in tables for rule in table.get("rule", ())}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def clean_checkout() -> Iterator[None]:
+    """Fail if the tests leave a file beside the project's own, where it would be committed with the next change."""
+    before = _list_checkout()
+    yield
+    left = _list_checkout() - before
+    assert not left, f"the tests wrote {sorted(left)} into the folder of the project, not into a temporary one"
+
+
+def _list_checkout() -> set[str]:
+    root = Path(__file__).parents[1]
+    ignored = {line.rstrip("/") for line in (root / ".gitignore").read_text(encoding="utf-8").splitlines()}
+    return {path.name for path in root.iterdir()} - ignored
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
     def write(content: str | bytes, name: str = "customers.csv") -> Path:

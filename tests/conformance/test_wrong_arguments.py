@@ -11,6 +11,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import svc_async
 from svc_async import AppCredentials, Governor, Retries, Session, SvcError, Timeouts, UserCredentials
 from svc_async.events.router import EventRouter
@@ -167,6 +169,12 @@ async def find_all(calls: Mapping[str, tuple[Call, Mapping[str, Any]]]) -> list[
         for name, (function, right) in calls.items()
         async for failure in find_internal_failures(function, right)
     ]
+
+
+@pytest.fixture(autouse=True)
+def work_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a temporary folder: some of the wrong values are names of files, which are made."""
+    monkeypatch.chdir(tmp_path)
 
 
 async def test_functions_and_classes_refuse_wrong_arguments(tmp_path: Path) -> None:
