@@ -127,15 +127,15 @@ class AppTokens:
         try:
             return await call(token.authorization)
         except Unauthorized as refusal:
-            is_invalid = refusal.has_code(_INVALID_TOKEN)
-            if self._fetch is None or not (is_invalid or any_refusal):
+            if self._fetch is None or not (any_refusal or refusal.has_code(_INVALID_TOKEN)):
                 raise
             renewed = await self.renew(token)
-            if renewed == token:
-                if is_invalid:
-                    self._start_cool_down(refusal)
-                raise
-        return await call(renewed.authorization)
+        try:
+            return await call(renewed.authorization)
+        except Unauthorized as refusal:
+            if renewed == token and refusal.has_code(_INVALID_TOKEN):
+                self._start_cool_down(refusal)
+            raise
 
     async def current(self) -> Token:
         """Return the token; fetch it if there is none.

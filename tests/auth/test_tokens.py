@@ -136,10 +136,20 @@ async def test_a_service_that_gives_the_refused_token_again_is_not_asked_again_f
         for _ in range(3):
             with pytest.raises(Unauthorized, match="89"):
                 await call(session)
-        assert (len(service.requests_to(TOKEN)), len(service.requests_to(CALL))) == (2, 1)
+        assert (len(service.requests_to(TOKEN)), len(service.requests_to(CALL))) == (2, 2)
         await clock.advance(seconds=900)
         service.on("GET", CALL, only("same"))
         await call(session)
+
+
+async def test_a_service_that_gives_the_refused_token_again_may_accept_it_again(service: ScriptedServer) -> None:
+    service.on("POST", TOKEN, token("same"))
+    service.on("GET", CALL, NOTHING, NO_GOOD, NOTHING)
+    async with service.session() as session:
+        for _ in range(3):
+            await call(session)
+
+    assert (len(service.requests_to(TOKEN)), len(service.requests_to(CALL))) == (2, 4)
 
 
 @pytest.mark.parametrize("status", [401, 403])
