@@ -3,6 +3,7 @@
 import re
 import signal
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -212,6 +213,19 @@ def test_a_login_needs_an_app(call: Call, here: Path) -> None:
     ended = call("auth", "login")
     assert ended.code == 2
     assert "must contain consumer_key and consumer_secret" in ended.err
+
+
+@pytest.mark.parametrize("arguments", [(), ("--profile", "new")])
+@pytest.mark.parametrize("variables", [(), ("SVC_BASE_URL", "SVC_ADS_URL"), ("SVC_BEARER_TOKEN",)])
+def test_a_first_login_names_only_what_it_needs(
+    call: Call, monkeypatch: pytest.MonkeyPatch, variables: Sequence[str], arguments: Sequence[str]
+) -> None:
+    for name in variables:
+        monkeypatch.setenv(name, "https://api.example.test")
+    ended = call("auth", "login", *arguments)
+    assert ended.code == 2
+    assert "set SVC_CONSUMER_KEY, SVC_CONSUMER_SECRET, SVC_BASE_URL and SVC_ADS_URL" in ended.err
+    assert "TOKEN" not in ended.err
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ __all__ = ["app"]
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _TOKENS = ("access_token", "access_token_secret", "bearer_token")
+_APP_VARIABLES = ("SVC_CONSUMER_KEY", "SVC_CONSUMER_SECRET")
+_TO_LOG_IN = "to log a user in"
 
 
 app = App(name="auth")
@@ -56,7 +58,7 @@ def login(
     name = _name_of(profile)
     source = _find_app(profile or os.environ.get("SVC_PROFILE"))
     if source.app is None:
-        raise InvalidArgument("credentials", "must contain consumer_key and consumer_secret to log a user in")
+        raise InvalidArgument("credentials", f"must contain consumer_key and consumer_secret {_TO_LOG_IN}")
     profiles.check(name)  # a token that cannot be stored is not requested
     flow = _LoginFlow(source, source.app, browser=not no_browser)
     token = flow.run_with_callback(callback) if callback else flow.run_with_pin()
@@ -133,7 +135,11 @@ def _name_of(profile: str | None) -> str:
 
 def _find_app(name: str | None) -> ConnectionSettings:
     """Find the app and the hosts: in the profile to be stored if it exists, else where every command finds them."""
-    if name and not profiles.is_stored(name):
+    is_stored = profiles.is_stored(name or "default")
+    if not is_stored and set(_APP_VARIABLES).isdisjoint(profiles.set_variables()):
+        needed = ", ".join((*_APP_VARIABLES, "SVC_BASE_URL")) + " and SVC_ADS_URL"
+        raise InvalidArgument("credentials", f"must contain the app {_TO_LOG_IN}, and its hosts: set {needed}")
+    if name and not is_stored:
         return profiles.from_environment()
     return profiles.find(name)
 
