@@ -190,6 +190,7 @@ async def test_silence_is_a_stall_after_25_seconds_unless_a_heartbeat_arrives(
         await clock.advance(seconds=1)
         change = await states.wait_for(StreamState.BACKOFF)
         assert (change.wait, stream.stats.stalls) == (0, 1)
+        assert str(change.error) == "the stream stalled: nothing received for 25 s"
         await connection.closed.wait()
         await server.wait_for_connection(2)
 

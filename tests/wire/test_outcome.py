@@ -32,7 +32,7 @@ from svc_async.errors import (
     WouldWaitTooLong,
 )
 from svc_async.wire.envelope import Answer, parse_refusal
-from svc_async.wire.outcome import Effect, Repeat, api_error, outcome_for_status, outcome_of
+from svc_async.wire.outcome import Effect, Repeat, api_error, may_have_worked, outcome_for_status, outcome_of
 
 CONTRACT = Path(__file__).parents[1] / "contract"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -188,6 +188,7 @@ def test_a_failure_without_a_refusal_means_what_its_sending_says(
     error: SvcError, effect: Effect, repeat: Repeat
 ) -> None:
     assert (outcome_of(error).effect, outcome_of(error).repeat) == (effect, repeat)
+    assert may_have_worked(error) is (effect is not NONE)
     assert not outcome_of(error).throttled
 
 
