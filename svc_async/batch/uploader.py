@@ -293,9 +293,13 @@ class Uploader(Generic[T]):
         self._cause = self._cause or cause
         self._feeder.stop()
         for lane in self._feeder.lanes:
-            if lane.phase is Phase.WAITING:
+            if lane.phase is Phase.WAITING or self._waits_for_its_turn(lane):
                 self._tasks[lane].cancel()
             lane.handle(Stopped())
+
+    def _waits_for_its_turn(self, lane: Lane) -> bool:
+        """Return whether a lane waits for the rate limit: before that it has no request, and after that an intent."""
+        return lane.phase is Phase.READY and lane in self._requests and lane not in self._intended
 
     async def _stop_on_error(self, work: Coroutine[Any, Any, None]) -> None:
         """Await work; an exception of an observer, of the ledger, or a defect ends the job with a complete report."""

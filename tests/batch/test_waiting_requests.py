@@ -17,7 +17,7 @@ from svc_async.batch.journal.store import JournalLocation
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Progress, Report
 from svc_async.errors import BatchError
-from svc_async.sandbox import RateRule, Sandbox, SandboxConfig, VirtualClock
+from svc_async.sandbox import Fault, RateRule, Sandbox, SandboxConfig, VirtualClock
 from tests.support.fake_service import LOST, REFUSED, FakeService, make_error, make_members, wait_until
 from tests.support.journaled_uploads import create_users, upload
 from tests.support.journals import hold_clock, read_record
@@ -81,6 +81,11 @@ def make_product(number: int) -> dict[str, Any]:
     link = f"https://shop.example.org/{number}.png"
     text = {"id": f"{number}", "title": "T", "description": "D", "price": "9.90 EUR", "brand": "B"}
     return {**text, "availability": "in stock", "condition": "new", "inventory": 1, "link": link, "image_link": link}
+
+
+def count_waiting(session: Session) -> int:
+    """Return how many requests of a session wait for a limit."""
+    return sum(bucket.waiting for bucket in session.governor.snapshot())
 
 
 def check(report: Report, *, requests: int, in_doubt: int = 0) -> None:
@@ -190,6 +195,34 @@ async def test_a_request_that_could_not_be_sent_is_not_counted(journal: JournalL
 
 
 @pytest.mark.parametrize("journaled", [False, True])
+async def test_a_job_that_ends_with_an_error_does_not_wait_for_the_limit_of_the_service(
+    tmp_path: Path, journaled: bool
+) -> None:
+    config = SandboxConfig(rate_rules={"audience_users": RateRule(3, 900)})
+    path, clock = tmp_path / "journal", VirtualClock()
+    async with Sandbox(config=config, clock=clock) as sandbox, Session.sandbox(sandbox) as session:
+        users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+        sandbox.faults.on(path=USERS).nth(2).do(Fault.http(403))
+        task = asyncio.create_task(
+            users.upload(
+                make_members(25_000), users_per_operation=1, concurrency=6, journal=path if journaled else None
+            )
+        )
+        await wait_until(lambda: task.done() or count_waiting(session) == 5)
+        while count_waiting(session) == 5:
+            await clock.advance(seconds=1)
+        with pytest.raises(BatchError, match="HTTP 403") as caught:
+            await task
+        sent = sandbox.requests.count(USERS)
+
+    report: Report = caught.value.report
+    assert (sent, report.requests, report.in_doubt, report.failed) == (2, 2, 0, 0)
+    assert report.read == report.accepted + report.pending
+    if journaled:
+        assert JournalRecord.read(path).report.in_doubt == 0
+
+
+@pytest.mark.parametrize("journaled", [False, True])
 @pytest.mark.parametrize("kind", ["users", "products"])
 async def test_a_job_that_waits_for_the_limit_of_the_service_claims_no_more_than_it_has_sent(
     tmp_path: Path, kind: str, journaled: bool
@@ -206,7 +239,7 @@ async def test_a_job_that_waits_for_the_limit_of_the_service_claims_no_more_than
             users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
             work = users.upload(make_members(25_000), users_per_operation=1, **settings)
         task = asyncio.create_task(work)
-        await wait_until(lambda: task.done() or sum(bucket.waiting for bucket in session.governor.snapshot()) == 2)
+        await wait_until(lambda: task.done() or count_waiting(session) == 2)
         live = await wait_for_settlements(JournalFile(path), accepted=seen[-1].accepted) if journaled else None
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
