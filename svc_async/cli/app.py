@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import filterfalse, takewhile
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownCommandError, UnusedCliTokensError
 from rich.console import Console
 
 from svc_async._version import __version__
@@ -160,11 +160,24 @@ def _find_command(arguments: Sequence[str]) -> str:
 
 
 def _describe_usage(error: CycloptsError) -> str:
+    if isinstance(error, UnknownCommandError) and (problem := _describe_misplaced(error)):
+        return problem
     if not isinstance(error, UnusedCliTokensError):
         return " ".join(str(error).split())
     unexpected = ", ".join(map(str, error.unused_tokens or ()))
     takes_file = any(name in _WITH_FILES for name in error.command_chain or ())
     return f"Unexpected argument: {unexpected}. {_ONE_FILE if takes_file else ''}".rstrip()
+
+
+def _describe_misplaced(error: UnknownCommandError) -> str | None:
+    """Describe an option before the name of the command, or a subcommand without its group; None if it is neither."""
+    token, *_ = error.unused_tokens or ("",)
+    if token.startswith("-"):
+        return f"{token.partition('=')[0]} must follow the name of a command."
+    if error.command_chain:
+        return None
+    groups = [f"`svc-async {name} {token}`" for name in app if name not in _TEXT_ONLY and token in [*app[name]]]
+    return f'Unknown command "{token}". Did you mean {" or ".join(groups)}?' if groups else None
 
 
 def _fail(code: Exit, message: str, facts: Mapping[str, Any]) -> Exit:

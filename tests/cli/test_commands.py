@@ -370,3 +370,18 @@ async def test_a_job_is_done_without_anybody_to_read_its_report(command: Command
         script = f'"{sys.executable}" -m svc_async audience upload a.csv --sandbox {redirection}'
         ended = await command("-c", script, program=("-c", _BASH))
         assert (ended.code, ended.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["whoami"], 'Unknown command "whoami". Did you mean `svc-async auth whoami`?'),
+        (["list"], 'Unknown command "list". Did you mean `svc-async accounts list` or `svc-async job list`?'),
+        (["--profile", "x", "accounts", "list"], "--profile must follow the name of a command."),
+        (["auth", "--json=true"], "--json must follow the name of a command."),
+    ],
+)
+def test_a_misplaced_word_is_put_where_it_belongs(call: Call, arguments: list[str], problem: str) -> None:
+    ended = call(*arguments)
+    assert ended.code == 2
+    assert f"svc-async: {problem} See" in ended.err
