@@ -96,6 +96,14 @@ async def test_the_same_addition_need_not_wait(nights: Nights) -> None:
     assert nights.waits == []
 
 
+async def test_additions_need_not_wait_for_additions_that_share_identifiers(nights: Nights) -> None:
+    nights.columns = ("partner_user_id", "email")
+    await nights.end_while_sending(("p1", "a@example.org"))
+    service = await nights.sync(("p1", "a@example.org"), ("p2", "a@example.org"))
+    assert describe(service) == [("Update", ["p1", "p2"], 0.0)]
+    assert nights.waits == []
+
+
 async def test_an_addition_that_was_repeated_may_still_take_effect(nights: Nights) -> None:
     await nights.end_while_sending(ONE)
     await nights.sync(ONE)
