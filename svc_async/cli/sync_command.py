@@ -32,7 +32,7 @@ from svc_async.state import SharedState
 
 __all__ = ["SyncWork"]
 
-_COUNTED = ("additions", "changes", "refreshes", "removals", "unchanged", "repeated")
+_COUNTED = ("additions", "changes", "refreshes", "linked", "removals", "unchanged", "repeated")
 _REMOVAL_SIZE = 90
 """Bytes of a user who is removed, approximately."""
 

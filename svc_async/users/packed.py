@@ -8,11 +8,12 @@ hash did.
 Methods that write take the template of the users.
 """
 
+import re
 from array import array
 from binascii import hexlify
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from itertools import chain
+from functools import cached_property, lru_cache
+from itertools import chain, compress, repeat
 from operator import itemgetter
 from struct import Struct
 from typing import Any, TypeVar
@@ -23,7 +24,16 @@ from svc_async.users.hashing import DIGEST_SIZE, HASH_LENGTH
 from svc_async.users.identifiers import IDENTIFIERS
 from svc_async.users.template import RowTemplate
 
-__all__ = ["HashedUsers", "Joints", "PackedUsers", "TextUsers", "make_picker", "merge_users", "partition"]
+__all__ = [
+    "HashedUsers",
+    "IdentifierSet",
+    "Joints",
+    "PackedUsers",
+    "TextUsers",
+    "make_picker",
+    "merge_users",
+    "partition",
+]
 
 T = TypeVar("T")
 
@@ -31,6 +41,8 @@ _KEY_SIZE = 8
 """Bytes of a key."""
 _SEPARATOR = "\n"
 """Between users; JSON escapes it, so no user contains it."""
+_TOKENS = re.compile(r'(?:[^"\\\n]|\\.)+')
+"""What is between quotes, and what is between those."""
 _COMBINATIONS = range(1 << len(IDENTIFIERS))
 _SIZES = bytes.fromhex("".join(f"{each.bit_count():02x}" for each in _COMBINATIONS)).ljust(256, b"\0")
 """How many identifiers a user has, by the byte that says which."""
@@ -64,6 +76,24 @@ class Joints:
     between: str
     per_operation: int
     between_operations: str
+
+
+@attrs.frozen
+class IdentifierSet:
+    """Identifiers to look for.
+
+    Attributes:
+        hashes: the hashed ones, 32 bytes each.
+        texts: the others, as they are written between the quotes of JSON.
+    """
+
+    hashes: frozenset[bytes] = attrs.field(repr=False)
+    texts: frozenset[str] = attrs.field(repr=False)
+
+    @cached_property
+    def tokens(self) -> frozenset[str]:
+        """All of them, as they are written between the quotes of JSON."""
+        return self.texts.union(map(bytes.hex, self.hashes))
 
 
 @attrs.frozen
@@ -115,6 +145,15 @@ class HashedUsers:
         """Return the first byte of each key."""
         size = self.record_size
         return self.digests[::size] if size else bytes(self._unpack(_FIRST_FORMATS))
+
+    def find_any(self, identifiers: IdentifierSet) -> Sequence[int]:
+        """Return the indexes of the users that have one of these identifiers."""
+        digests = _unpack(f"{DIGEST_SIZE}s" * (len(self.digests) // DIGEST_SIZE), self.digests)
+        if identifiers.hashes.isdisjoint(digests):
+            return ()
+        sizes = self.present.translate(_SIZES) if self.present else repeat(1, len(digests))
+        owners = chain.from_iterable(map(repeat, range(len(self)), sizes))
+        return sorted(set(compress(owners, map(identifiers.hashes.__contains__, digests))))
 
     def partition(self, partitions: Sequence[int], count: int) -> "Sequence[HashedUsers]":
         """Return the users of each partition, given the partition of each user and the number of partitions."""
@@ -237,6 +276,13 @@ class TextUsers:
     def list_first_bytes(self) -> bytes:
         """Return the first byte of each key."""
         return self.keys[::_KEY_SIZE]
+
+    def find_any(self, identifiers: IdentifierSet) -> Sequence[int]:
+        """Return the indexes of the users that have one of these identifiers."""
+        if identifiers.tokens.isdisjoint(_TOKENS.findall(self.text)):
+            return ()
+        users = enumerate(self.list_users())
+        return [index for index, user in users if not identifiers.tokens.isdisjoint(_TOKENS.findall(user))]
 
     def partition(self, partitions: Sequence[int], count: int) -> "Sequence[TextUsers]":
         """Return the users of each partition, given the partition of each user and the number of partitions."""

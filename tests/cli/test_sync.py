@@ -101,8 +101,9 @@ async def test_a_dry_run_as_json_is_one_object(
         *("--dry-run", "--json", "--state", str(tmp_path / "state"), "--users-per-operation", "1"),
     )
     assert ended.result == {
-        "dry_run": True, "additions": 7, "changes": 0, "refreshes": 0, "removals": 0, "unchanged": 0, "repeated": 0,
-        "invalid_rows": 0, "present": 0, "least_requests": 1, "least_minutes": 0.001, "removal_share": 0.0,
+        "dry_run": True, "additions": 7, "changes": 0, "refreshes": 0, "linked": 0, "removals": 0, "unchanged": 0,
+        "repeated": 0, "invalid_rows": 0, "present": 0, "least_requests": 1, "least_minutes": 0.001,
+        "removal_share": 0.0,
     }  # fmt: skip  # as it is typed
     assert not sandbox.requests.count(USERS)
     assert (tmp_path / "state").exists()

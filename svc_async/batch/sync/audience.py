@@ -22,16 +22,17 @@ from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
 from svc_async.batch.report import Failure, Report
 from svc_async.batch.settings import BatchSettings, Observers, Reading
 from svc_async.batch.source import slice_rows
-from svc_async.batch.sync.plan import Entries, Removal
+from svc_async.batch.sync.plan import Entries, Removal, has_name
 from svc_async.batch.sync.settings import MAX_TIME
 from svc_async.batch.sync.snapshot import SliceSpill, Snapshot, SnapshotSlice
 from svc_async.batch.sync.sync import Removals, SelectedRows, UpsertObservers
-from svc_async.batch.sync.user_slices import KINDS, pack_users, unpack_users
+from svc_async.batch.sync.user_slices import KINDS, find_users, pack_users, unpack_users
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
 from svc_async.users.digests import restore_hash
 from svc_async.users.encoding import EncodedSlices, MemberEncoder
-from svc_async.users.identifiers import IDENTIFIERS, PartnerId
+from svc_async.users.identifiers import IDENTIFIERS
+from svc_async.users.packed import IdentifierSet
 from svc_async.users.tables import Columns, Rows
 from svc_async.value_rules import DURATION, or_none
 
@@ -152,6 +153,10 @@ class AudienceTarget:
             async for each in slices:
                 yield self.spill.add(each)
 
+    def find_linked(self, removals: Sequence[Removal], select: Callable[[range], Sequence[int]]) -> Iterator[int]:
+        """Yield the positions of the members that have an identifier by which others are removed."""
+        return find_users(self.spill.read(select), _list_identifiers(removals))
+
     def locate(self, failure: Failure) -> Failure:
         """Return the failure of a member with the place of its row."""
         return self.snapshot.locate(failure)
@@ -186,9 +191,22 @@ async def _write_removals(removals: Removals) -> AsyncIterator[Sequence[Sequence
 
 
 def _write_removal(removal: Removal) -> Sequence[str | None]:
-    name = _NAMES[removal.kind]
-    if isinstance(IDENTIFIERS[name], PartnerId):
-        text = removal.name.decode()
-    else:
-        text = restore_hash(name, removal.name[:16], removal.name[16:]).hex()
-    return [text if each == name else None for each in IDENTIFIERS]
+    text = _read_name(removal) if has_name(removal.kind) else _restore_hash(removal).hex()
+    return [text if each == _NAMES[removal.kind] else None for each in IDENTIFIERS]
+
+
+def _list_identifiers(removals: Sequence[Removal]) -> IdentifierSet:
+    """Return the identifiers by which members are removed."""
+    named = [removal for removal in removals if has_name(removal.kind)]
+    return IdentifierSet(
+        hashes=frozenset(_restore_hash(removal) for removal in removals if not has_name(removal.kind)),
+        texts=frozenset(IDENTIFIERS[_NAMES[removal.kind]].tokenize(_read_name(removal)) for removal in named),
+    )
+
+
+def _read_name(removal: Removal) -> str:
+    return removal.name.decode()
+
+
+def _restore_hash(removal: Removal) -> bytes:
+    return restore_hash(_NAMES[removal.kind], removal.name[:16], removal.name[16:])

@@ -70,6 +70,10 @@ class CatalogTarget:
         """Whether a changed product is deleted before it is sent: it is not."""
         return False
 
+    @property
+    def find_linked(self) -> None:
+        """Nothing: a product is deleted by its own key."""
+
     def entries(self) -> AsyncIterable[Entries]:
         """Read the products from the start."""
         return self.snapshot.entries()

@@ -1,13 +1,13 @@
 """What a sync compares, and the differences that it finds; no I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import attrs
 
 from svc_async.errors import InvalidArgument
 
-__all__ = ["PARTS", "STAGES", "Entries", "Part", "Plan", "Removal", "Stage", "has_name"]
+__all__ = ["PARTS", "STAGES", "Entries", "FindLinked", "Part", "Plan", "Removal", "Stage", "has_name"]
 
 Part = Literal["removals", "upserts"]
 """The two parts of a plan. Rows of a part are numbered from 0, through both stages."""
@@ -77,6 +77,11 @@ class Removal:
     service_key: str | None = None
 
 
+FindLinked = Callable[[Sequence[Removal], Callable[[range], Sequence[int]]], Iterator[int]]
+"""Yields the positions of the rows that have what identifies one of the removals, of those rows of the snapshot that a
+function selects: it returns which of some consecutive rows are meant, counted from the first of them."""
+
+
 @attrs.frozen(kw_only=True)
 class Plan:
     """The differences between a snapshot and the list.
@@ -88,6 +93,8 @@ class Plan:
         additions: rows that are not on the list, or for which that is uncertain.
         changes: rows that are on the list with another content.
         refreshes: rows that are on the list and expire soon.
+        linked: rows that share an identifier by which others are removed, which removes them as well; they are sent
+            again.
         removals: rows that were on the list and are not in the snapshot.
         doubtful: rows that may be on the list after a run that was interrupted, and are not in the snapshot; they are
             removed as well.
@@ -115,11 +122,12 @@ class Plan:
     waiting_removals: int = 0
     waiting_upserts: int = 0
     repeated: int = 0
+    linked: int = 0
 
     @property
     def upserts(self) -> int:
         """How many rows are sent."""
-        return self.additions + self.changes + self.refreshes + self.invalid_rows
+        return self.additions + self.changes + self.refreshes + self.linked + self.invalid_rows
 
     @property
     def removal_share(self) -> float:

@@ -75,8 +75,8 @@ class SliceSpill:
         self._rows.append(first + part.count)
         return part.entries.shift(first)
 
-    def read(self, select: Callable[[range], Sequence[int]]) -> Iterator[tuple[bytes, int, Sequence[int]]]:
-        """Yield each slice of which rows are selected: its content, its number of rows, and the rows that are selected.
+    def read(self, select: Callable[[range], Sequence[int]]) -> Iterator[tuple[bytes, range, Sequence[int]]]:
+        """Yield each slice of which rows are selected: its content, its rows, and those of them that are selected.
 
         Args:
             select: returns which of some consecutive rows are selected, counted from the first of them.
@@ -86,4 +86,4 @@ class SliceSpill:
             selected = select(rows)
             if selected:
                 start, end = self._ends[number], self._ends[number + 1]
-                yield self._blobs.read(start, end - start), len(rows), selected
+                yield self._blobs.read(start, end - start), rows, selected

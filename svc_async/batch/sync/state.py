@@ -20,6 +20,7 @@ import attrs
 
 from svc_async.batch.sender import GRACE
 from svc_async.batch.sync.pages.compare import Delta, compare_page
+from svc_async.batch.sync.pages.comparison import Comparison, describe_removal, select_linked
 from svc_async.batch.sync.pages.marks import NEVER, ComparisonRules, Reason, RowOutcome
 from svc_async.batch.sync.pages.outcomes import OutcomeQueue
 from svc_async.batch.sync.pages.page import StatePage, count_pages
@@ -30,7 +31,7 @@ from svc_async.batch.sync.pages.sendings import Sendings
 from svc_async.batch.sync.pages.settlement import settle
 from svc_async.batch.sync.pages.spill import Blobs, Spill
 from svc_async.batch.sync.pages.tables import StateTables
-from svc_async.batch.sync.plan import STAGES, Entries, Part, Plan, Removal, Stage, has_name
+from svc_async.batch.sync.plan import STAGES, Entries, FindLinked, Part, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading, find_rest
 from svc_async.batch.sync.store import OnPage, ignore_page
 from svc_async.errors import SvcError, UnusableFile
@@ -40,58 +41,6 @@ __all__ = ["SyncState"]
 T = TypeVar("T")
 
 _DAY = 86_400
-
-
-@attrs.define
-class _Comparison:
-    """What a comparison found, until the plan is stored.
-
-    Attributes:
-        spill: the rows of the snapshot.
-        blobs: the deltas of the pages.
-        rules: what it went by.
-        pages: how many pages there are to be.
-        selection: the rows to send.
-        listed: how many rows the snapshot has.
-        deltas: where the delta of each page is.
-        size: bytes of all rows of the snapshot.
-        is_linked: whether removing a row of the snapshot might remove another one.
-    """
-
-    spill: Spill
-    blobs: Blobs
-    rules: ComparisonRules
-    pages: int = 1
-    selection: Selection = attrs.field(factory=Selection)
-    listed: int = 0
-    deltas: dict[int, tuple[int, int]] = attrs.field(factory=dict[int, tuple[int, int]])
-    size: int = 0
-    is_linked: bool = False
-
-    def close(self) -> None:
-        self.spill.close()
-        self.blobs.close()
-
-    def add(self, entries: Entries) -> None:
-        """Add rows of the snapshot."""
-        self.spill.add(entries)
-        last = max([*entries.positions[-1:], *entries.invalid_rows[-1:]], default=-1)
-        self.selection.extend_to(last + 1)
-        self.selection.add(entries.invalid_rows, "now")
-        self.size += entries.size
-        self.is_linked |= entries.is_linked
-
-    def keep(self, index: int, delta: Delta) -> None:
-        """Keep what changes in a page, and select the rows to send."""
-        written = delta.write()
-        self.deltas[index] = self.blobs.add(written), len(written)
-        self.selection.add(delta.upserts, "now")
-        self.selection.add(delta.waiting, "later")
-
-    def read_delta(self, index: int) -> Delta | None:
-        """Return what changes in a page; None for nothing."""
-        found = self.deltas.get(index)
-        return None if found is None else Delta.read(self.blobs.read(*found))
 
 
 class SyncState:
@@ -116,7 +65,7 @@ class SyncState:
         self._sendings = Sendings(tables)
         self._outcomes = OutcomeQueue()
         self._writing = asyncio.Lock()
-        self._comparison: _Comparison | None = None
+        self._comparison: Comparison | None = None
         self._selection = Selection()
         self._opened: ClockReading | None = None
         self._about = About(target)
@@ -150,6 +99,7 @@ class SyncState:
         soon: datetime,
         quarantine: float = 0.0,
         replace: bool = False,
+        find_linked: FindLinked | None = None,
         on_settled: OnPage = ignore_page,
         on_compared: OnPage = ignore_page,
     ) -> Plan:
@@ -164,13 +114,13 @@ class SyncState:
             late=self.find_rest(now, quarantine) > 0,
         )
         with _report_unusable(self.folder):
-            comparison = _Comparison(Spill(self.folder, rows=self._about.rows), Blobs(self.folder), rules)
+            comparison = Comparison(Spill(self.folder, rows=self._about.rows), Blobs(self.folder), rules)
             self._comparison = comparison
             async for entries in snapshot:
                 comparison.add(entries)
                 await asyncio.sleep(0)
             comparison.spill.flush()
-            return await self._compare_pages(comparison, on_compared)
+            return await self._compare_pages(comparison, find_linked, on_compared)
 
     async def begin(self, *, expires: datetime | None = None, on_page: OnPage = ignore_page) -> None:
         """Store the plan; see `SyncStore`."""
@@ -204,7 +154,7 @@ class SyncState:
             if places:
                 page = await self._records.read_page(index, pages)
                 with self._records.report():
-                    removals = [_describe_removal(page, place, each) for each, place in enumerate(places, number)]
+                    removals = [describe_removal(page, place, each) for each, place in enumerate(places, number)]
                 yield removals
                 number += len(places)
 
@@ -278,30 +228,29 @@ class SyncState:
             self._outcomes.clear()
             await self._records.shrink()
 
-    async def _compare_pages(self, comparison: _Comparison, on_page: OnPage) -> Plan:
+    async def _compare_pages(self, comparison: Comparison, find_linked: FindLinked | None, on_page: OnPage) -> Plan:
         pages, found = self._about.pages, Counter[Reason]()
         rows = max(self._about.rows, len(comparison.selection.codes))
         comparison.pages = min(max(pages, count_pages(rows)), comparison.spill.buckets)
         present, late_removals, removals, done = 0, False, Counter[Stage](), 0
-        for index in range(pages):
-            whole = await self._records.read_page(index, pages)
-            for part, page in whole.divide(index, pages, comparison.pages):
-                on_page(done, comparison.pages)
-                done += 1
-                delta = compare_page(page, comparison.spill.read(part, comparison.pages), comparison.rules)
-                if delta.changes_page or comparison.pages > pages:
-                    comparison.keep(part, delta)
-                found += delta.reasons
-                comparison.listed += delta.listed
-                present += delta.present
-                late_removals |= delta.late_removals
-                removals.update(delta.count_removals())
-                await asyncio.sleep(0)
+        async for part, page in self._records.read_parts(pages, comparison.pages):
+            on_page(done, comparison.pages)
+            done += 1
+            delta = compare_page(page, comparison.spill.read(part, comparison.pages), comparison.rules)
+            if delta.changes_page or comparison.pages > pages:
+                comparison.keep(part, delta)
+            found += delta.reasons
+            comparison.listed += delta.listed
+            present += delta.present
+            late_removals |= delta.late_removals
+            removals.update(delta.count_removals())
+        if comparison.is_linked and find_linked is not None and removals.total():
+            found["linked"] = await select_linked(comparison, self._records, pages, find_linked)
         if comparison.is_linked and (late_removals or removals["later"]):
             comparison.selection.defer()
         return _build_plan(comparison, found, present, removals)
 
-    async def _write_pages(self, writer: PageWriter, comparison: _Comparison, about: About, on_page: OnPage) -> None:
+    async def _write_pages(self, writer: PageWriter, comparison: Comparison, about: About, on_page: OnPage) -> None:
         """Write the pages that change, with all that is planned in doubt, and what is planned."""
         pages, done = self._about.pages, 0
         for index in range(pages):
@@ -349,15 +298,8 @@ def _report_unusable(folder: Path) -> Generator[None]:
         raise UnusableFile("state", folder, f"cannot hold temporary files: {error.strerror}") from None
 
 
-def _describe_removal(page: StatePage, place: int, number: int) -> Removal:
-    kind = page.flags[place] & 7
-    name = page.names[place] if has_name(kind) else page.key(place) + page.rest(place)
-    service_key = page.service_keys[place].decode() if page.service_keys else ""
-    return Removal(number, kind, name, service_key or None)
-
-
-def _build_plan(comparison: _Comparison, found: Counter[Reason], present: int, removals: Counter[Stage]) -> Plan:
-    sent = found["addition"] + found["change"] + found["refresh"]
+def _build_plan(comparison: Comparison, found: Counter[Reason], present: int, removals: Counter[Stage]) -> Plan:
+    sent = found["addition"] + found["change"] + found["refresh"] + found["linked"]
     listed, selection = comparison.listed, comparison.selection
     return Plan(
         present=present,
@@ -373,6 +315,7 @@ def _build_plan(comparison: _Comparison, found: Counter[Reason], present: int, r
         size=round(comparison.size * sent / listed) if listed else 0,
         waiting_removals=removals["later"],
         waiting_upserts=selection.count("later"),
+        linked=found["linked"],
     )
 
 

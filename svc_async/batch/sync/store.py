@@ -4,7 +4,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from svc_async.batch.sync.plan import Entries, Part, Plan, Removal, Stage
+from svc_async.batch.sync.plan import Entries, FindLinked, Part, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading
 
 __all__ = ["OnPage", "SyncStore", "ignore_page"]
@@ -36,6 +36,7 @@ class SyncStore(Protocol):
         soon: datetime,
         quarantine: float = 0.0,
         replace: bool = False,
+        find_linked: FindLinked | None = None,
         on_settled: OnPage = ignore_page,
         on_compared: OnPage = ignore_page,
     ) -> Plan:
@@ -50,6 +51,7 @@ class SyncStore(Protocol):
             quarantine: for how many seconds requests of an earlier run may still take effect.
             replace: whether a row that the list may have with another content is removed before it is sent, because
                 sending only adds.
+            find_linked: finds rows that the removal of others removes as well; None if there are none.
             on_settled: called with each page to which outcomes of an earlier run are applied.
             on_compared: called with each page that is compared.
         """

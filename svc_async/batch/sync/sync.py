@@ -17,7 +17,7 @@ from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.sender import Sender
 from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.course import SyncCourse
-from svc_async.batch.sync.plan import STAGES, Entries, Part, Plan, Removal, Stage
+from svc_async.batch.sync.plan import STAGES, Entries, FindLinked, Part, Plan, Removal, Stage
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.settings import SyncObservers, SyncSettings
@@ -65,6 +65,11 @@ class SyncTarget(Protocol):
 
     def entries(self) -> AsyncIterable[Entries]:
         """Read the source from its start; it is called once."""
+        ...
+
+    @property
+    def find_linked(self) -> FindLinked | None:
+        """Finds rows that the removal of others removes as well; None if a removal removes one row."""
         ...
 
     def locate(self, failure: Failure) -> Failure:
@@ -177,6 +182,7 @@ class Sync:
             soon=self.sender.clock.now() + self.settings.refresh_within,
             quarantine=self.target.settings.quarantine,
             replace=self.target.replaces,
+            find_linked=self.target.find_linked,
             on_settled=self._course.count_pages("settling"),
             on_compared=self._course.count_pages("comparing"),
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -10,10 +11,10 @@ from svc_async.batch.sync.snapshot import SnapshotSlice
 from svc_async.users.digests import digest
 from svc_async.users.encoding import EncodedUsers
 from svc_async.users.identifiers import IDENTIFIERS
-from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
+from svc_async.users.packed import HashedUsers, IdentifierSet, PackedUsers, TextUsers
 from svc_async.users.user_columns import UserColumns, find_template
 
-__all__ = ["KINDS", "pack_users", "unpack_users"]
+__all__ = ["KINDS", "find_users", "pack_users", "unpack_users"]
 
 KINDS: Mapping[str, int] = MappingProxyType(
     {"svc_id": 1, "email": 2, "phone_number": 3, "handle": 4, "device_id": 5, "partner_user_id": 6}
@@ -38,10 +39,20 @@ def pack_users(users: UserColumns) -> SnapshotSlice:
     return SnapshotSlice(len(users.indexes) + len(users.invalid), _list_entries(users), content)
 
 
-def unpack_users(slices: Iterable[tuple[bytes, int, Sequence[int]]]) -> Iterator[EncodedUsers]:
-    """Yield the users of slices, each given by its content, its number of rows, and the rows that are wanted."""
-    for content, count, selected in slices:
-        yield _unpack(content, count, selected)
+def unpack_users(slices: Iterable[tuple[bytes, range, Sequence[int]]]) -> Iterator[EncodedUsers]:
+    """Yield the users of slices, each given by its content, its rows, and those of them that are wanted."""
+    for content, rows, selected in slices:
+        yield _unpack(content, len(rows), selected)
+
+
+def find_users(slices: Iterable[tuple[bytes, range, Sequence[int]]], identifiers: IdentifierSet) -> Iterator[int]:
+    """Yield the positions of the users of slices that have one of these identifiers; see `unpack_users`."""
+    for content, rows, selected in slices:
+        _, users, indexes, *_ = _decode(content, len(rows))
+        found = users.find_any(identifiers)
+        if found:
+            wanted = frozenset(selected)
+            yield from (rows[indexes[place]] for place in found if indexes[place] in wanted)
 
 
 def _list_entries(users: UserColumns) -> Entries:
@@ -59,9 +70,7 @@ def _list_entries(users: UserColumns) -> Entries:
 
 
 def _unpack(content: bytes, count: int, selected: Sequence[int]) -> EncodedUsers:
-    names, first, second, indexes, invalid, attributes, partly_valid = msgspec.msgpack.decode(content)
-    users = TextUsers(first, second) if isinstance(second, str) else HashedUsers(first, second)
-    indexes = range(count) if indexes is None else indexes
+    names, users, indexes, invalid, attributes, partly_valid = _decode(content, count)
     if len(selected) < count:
         ranks = dict(zip(selected, range(count), strict=False))
         places = [place for place, index in enumerate(indexes) if index in ranks] if invalid else selected
@@ -71,6 +80,12 @@ def _unpack(content: bytes, count: int, selected: Sequence[int]) -> EncodedUsers
         attributes = {ranks[index]: name for index, name in attributes.items() if index in ranks}
         partly_valid = _renumber(partly_valid, ranks)
     return EncodedUsers(find_template(tuple(names)), users, indexes, invalid, attributes, len(partly_valid))
+
+
+def _decode(content: bytes, count: int) -> tuple[Any, ...]:
+    names, first, second, indexes, *others = msgspec.msgpack.decode(content)
+    users = TextUsers(first, second) if isinstance(second, str) else HashedUsers(first, second)
+    return names, users, range(count) if indexes is None else indexes, *others
 
 
 def _list_contents(users: PackedUsers) -> tuple[bytes, bytes | str]:

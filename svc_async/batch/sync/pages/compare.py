@@ -9,9 +9,9 @@ Where the kind has a name in place of a hash, the rest says where the name is: a
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress, pairwise, repeat
-from operator import ne
+from operator import and_, ne
 from struct import Struct
 
 import attrs
@@ -27,11 +27,12 @@ from svc_async.batch.sync.pages.marks import (
     Decision,
     Reason,
     decide,
+    link,
 )
 from svc_async.batch.sync.pages.page import ID_SIZE, KEY_SIZE, StatePage, pack_numbers, split_columns, unpack_numbers
 from svc_async.batch.sync.plan import Entries, Stage
 
-__all__ = ["RECORD_SIZE", "Added", "Delta", "compare_page", "count_removals", "encode_records"]
+__all__ = ["RECORD_SIZE", "Added", "Delta", "compare_page", "count_removals", "encode_records", "find_marked_keys"]
 
 RECORD_SIZE = 48
 _WORDS = RECORD_SIZE // 4
@@ -41,6 +42,7 @@ _KIND = 44
 """Where the kind is, in bytes."""
 _CONTENT_SIZE = ID_SIZE - KEY_SIZE
 _UPSERTS = bytes(action & Action.UPSERT for action in range(256))
+_REMOVALS = bytes(bool(action & (Action.REMOVE | Action.REMOVE_LATER)) for action in range(256))
 
 
 def encode_records(entries: Entries, rests: bytes | bytearray) -> bytearray:
@@ -159,6 +161,17 @@ class Delta:
         """The positions of all rows that are sent."""
         return chain(self.added.positions, compress(self.positions, self.actions.translate(_UPSERTS)))
 
+    @property
+    def removed_places(self) -> Iterator[int]:
+        """The places of all rows that are removed, or removed before they are sent."""
+        return compress(self.places, self.actions.translate(_REMOVALS))
+
+    @property
+    def renewed(self) -> Iterator[int]:
+        """The positions of the rows of which nothing is left on the list when they are sent."""
+        replaced = bytes(map(and_, self.actions.translate(_REMOVALS), self.actions.translate(_UPSERTS)))
+        return chain(self.added.positions, compress(self.positions, replaced))
+
     def write(self) -> bytes:
         """Return what is needed to apply the delta."""
         places, positions = pack_numbers(self.places), pack_numbers(self.positions)
@@ -180,19 +193,28 @@ class Delta:
         )
 
 
-def compare_page(page: StatePage, records: bytes | bytearray, rules: ComparisonRules) -> Delta:
+def find_marked_keys(records: bytes | bytearray, marks: bytes | bytearray) -> frozenset[bytes]:
+    """Return the keys of the rows that are marked by a byte at their position in the snapshot."""
+    positions = memoryview(records).cast("I")[_POSITION::_WORDS]
+    return frozenset(compress(split_columns(records, "16s32x"), map(marks.__getitem__, positions)))
+
+
+def compare_page(
+    page: StatePage, records: bytes | bytearray, rules: ComparisonRules, *, linked: Collection[bytes] = ()
+) -> Delta:
     """Return what a snapshot changes in a page; of rows with the same key the last one counts.
 
     Args:
         page: what the state has.
         records: the rows of the snapshot that belong to the page.
         rules: what the comparison goes by.
+        linked: the keys of rows of the snapshot that the removals of others may remove: they are sent.
     """
     count = len(records) // RECORD_SIZE
     new = dict(zip(split_columns(records, "16s32x"), range(count), strict=True))
     delta = Delta(listed=len(new))
     if len(page):
-        _compare_known(page, records, new, rules, delta)
+        _compare_known(page, records, new, rules, delta, linked=linked)
     if len(new) == count:
         delta.added = Added(records)
     else:
@@ -210,17 +232,28 @@ def count_removals(actions: bytes | bytearray) -> Mapping[Stage, int]:
 
 
 def _compare_known(
-    page: StatePage, records: bytes | bytearray, new: dict[bytes, int], rules: ComparisonRules, delta: Delta
+    page: StatePage,
+    records: bytes | bytearray,
+    new: dict[bytes, int],
+    rules: ComparisonRules,
+    delta: Delta,
+    *,
+    linked: Collection[bytes],
 ) -> None:
     """Compare the rows of a page, and leave in `new` those that it does not have."""
     count, places = len(records) // RECORD_SIZE, page.used
+    keys: Iterable[bytes]
     keys, contents = split_columns(page.ids, "16s8x"), split_columns(page.ids, "16x8s")
     if len(places) < len(page):
         keys, contents = compress(keys, page.flags), compress(contents, page.flags)
+    resent: set[int] = set()
+    if linked:
+        keys = [*keys]
+        resent = {index for index, key in enumerate(keys) if key in linked}
     found = list(map(new.pop, keys, repeat(count)))
     listed_contents = [*split_columns(records, "16x8s24x"), b""]  # the last is of rows that are not found
     differs = bytes(map(ne, map(listed_contents.__getitem__, found), contents))
-    irregular = _find_irregular(page, places, differs, rules)
+    irregular = sorted(resent.union(_find_irregular(page, places, differs, rules)))
     positions = memoryview(records).cast("I")[_POSITION::_WORDS]
     delta.present = len(places) - len(irregular)
     for index in irregular:
@@ -228,6 +261,8 @@ def _compare_known(
         flags, day = page.flags[place], page.days[place]
         same = None if record == count else not differs[index]
         decision = decide(flags, day, rules, same=same)
+        if index in resent:
+            decision = link(decision)
         position = 0 if record == count else positions[record]
         delta.append(place, decision, position, listed_contents[record])
         delta.present += bool(flags & LISTED if flags & DOUBT else day >= rules.today)
@@ -235,11 +270,11 @@ def _compare_known(
         delta.has_stale_marks |= bool(not rules.late and flags & LATE)
 
 
-def _find_irregular(page: StatePage, places: Sequence[int], differs: bytes, rules: ComparisonRules) -> Sequence[int]:
+def _find_irregular(page: StatePage, places: Sequence[int], differs: bytes, rules: ComparisonRules) -> set[int]:
     """Return the indexes of rows of which more than that they are listed must be considered."""
     found: set[int] = set(compress(range(len(differs)), differs)) if any(differs) else set()
     if max(page.flags) > KIND:
         found.update(index for index, place in enumerate(places) if page.flags[place] > KIND)
     if places and min(page.days) < rules.soon:
         found.update(index for index, place in enumerate(places) if page.days[place] < rules.soon)
-    return sorted(found)
+    return found

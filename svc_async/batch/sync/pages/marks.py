@@ -39,6 +39,7 @@ __all__ = [
     "RowOutcome",
     "decide",
     "expect_mark",
+    "link",
     "settle_added",
     "settle_moved",
 ]
@@ -50,7 +51,7 @@ LATE = LATE_UPSERT | LATE_REMOVAL
 NEVER = 0xFFFF
 """The day of a row that stays until it is removed."""
 
-Reason = Literal["addition", "change", "refresh", "removal", "doubtful", "unchanged", "expired"]
+Reason = Literal["addition", "change", "refresh", "linked", "removal", "doubtful", "unchanged", "expired"]
 
 
 class RowOutcome(enum.IntEnum):
@@ -75,6 +76,8 @@ class Action(enum.IntFlag):
     FORGET = 8
     SAME = 16
     """The upsert has the content of the mark."""
+    LINKED = 32
+    """The removal of another row may remove this one before it is sent."""
 
 
 @attrs.frozen(kw_only=True, cache_hash=True)
@@ -118,6 +121,7 @@ class Before:
 
 
 _UNCHANGED = Decision("unchanged", Action.NOTHING)
+_LINKED = Decision("linked", Action.UPSERT | Action.SAME | Action.LINKED)
 _EXPIRED = Decision("expired", Action.FORGET)
 
 
@@ -146,6 +150,14 @@ def decide(flags: int, day: int, rules: ComparisonRules, *, same: bool | None) -
     if rules.replace:
         action |= Action.REMOVE_LATER if flags & LATE else Action.REMOVE
     return Decision(reason, action, bool(flags & LATE))
+
+
+def link(decision: Decision) -> Decision:
+    """Return what is done with a row of the snapshot if the removal of another row may remove it."""
+    if decision.action is Action.NOTHING:
+        return _LINKED
+    is_removed = decision.action & (Action.REMOVE | Action.REMOVE_LATER)
+    return decision if is_removed else attrs.evolve(decision, action=decision.action | Action.LINKED)
 
 
 def _decide_absent(flags: int, *, expired: bool) -> Decision:
@@ -195,7 +207,7 @@ def settle_moved(
             return _settle_removal(before, removal), True
         return _settle_replacement(before, removal, upsert, expires)
     if upsert is RowOutcome.NO_EFFECT:
-        return before, True
+        return Before(_doubt(before.flags), before.day) if action & Action.LINKED else before, True
     if action & Action.SAME:
         return _settle_repetition(before, upsert, expires), True
     return _settle_overwriting(before, upsert, expires), False

@@ -28,7 +28,7 @@ _CONTENT_SIZE = ID_SIZE - KEY_SIZE
 _REMOVALS: Mapping[Stage, Action] = MappingProxyType({"now": Action.REMOVE, "later": Action.REMOVE_LATER})
 _WITHOUT_LATE = bytes(flags & ~LATE for flags in range(256))
 _IN_DOUBT = bytes(flags | DOUBT for flags in range(256))
-_ACTIONS = [Action(number) for number in range(32)]
+_ACTIONS = [Action(number) for number in range(64)]
 _OUTCOMES = list(RowOutcome)
 _SETTLED_ADDED = [
     bytes(settle_added(flags & ~DOUBT & 0xFF, outcome) if flags & DOUBT else flags for flags in range(256))

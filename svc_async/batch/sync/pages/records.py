@@ -138,6 +138,14 @@ class StateRecords:
                 page.flags,
             )
 
+    async def read_parts(self, pages: int, parts: int) -> AsyncIterator[tuple[int, StatePage]]:
+        """Yield all pages, divided into this number of parts; other tasks run between them."""
+        for index in range(pages):
+            whole = await self.read_page(index, pages)
+            for part, page in whole.divide(index, pages, parts):
+                yield part, page
+                await asyncio.sleep(0)
+
     async def read_marks(self, index: int, pages: int) -> StatePage:
         """Return a page with its marks only; the other columns hold zeros."""
         days, flags = await self._find_row("mark", pages + index)
