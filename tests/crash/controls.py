@@ -92,6 +92,10 @@ def _add_without_removal() -> None:
     _change(AudienceTarget, "replaces", property(lambda _: False))
 
 
+def _ignore_shared_identifiers() -> None:
+    _change(AudienceTarget, "find_linked", None)
+
+
 def _trust_doubt() -> None:
     def decide_without_removal(flags: int, *others: Any, **keywords: Any) -> Decision:
         decision = decide(flags, *others, **keywords)
@@ -164,6 +168,9 @@ CONTROLS: Mapping[str, Control] = {
         "sync",
         Options(limits=False, keys=30, share=0.05, weights=_LOST, changed=1.0, nights=1),
         _add_without_removal,
+    ),
+    "repeats of who shares identifiers": Control(
+        "sync", Options(limits=False, keys=30, share=0.0, changed=1.0, nights=2), _ignore_shared_identifiers
     ),
     "removal of who is in doubt": Control(
         "sync",

@@ -23,6 +23,8 @@ from tests.crash.world import World
 
 __all__ = ["SyncJob", "create_audience_sync_job", "create_catalog_sync_job"]
 
+_ADDRESS = "address-"
+"""Begins the names of people whose only identifier is an e-mail address."""
 _SIZES = JobSizes(slice_rows=8, partition_rows=24)
 
 StateOpener = Callable[[], AbstractAsyncContextManager[StateLocation]]
@@ -128,22 +130,60 @@ def _draw_names(dice: random.Random, options: Options, *, poison: float) -> list
     return [f"{POISON if dice.random() < poison else 'p'}{number}" for number in range(count)]
 
 
+@attrs.frozen
+class _People:
+    """How people are written: those named by an e-mail address have no other identifier, and some others share it.
+
+    Attributes:
+        addresses: the names of those.
+    """
+
+    addresses: Sequence[str]
+
+    @classmethod
+    def create(cls, names: Sequence[str]) -> "_People":
+        return cls([name for name in names if name.startswith(_ADDRESS)])
+
+    def write(self, name: str, version: int) -> Mapping[str, str]:
+        """Return the identifiers of a version of a person."""
+        if name.startswith(_ADDRESS):
+            return {"email": f"{name}@example.com"}
+        is_shared = self.addresses and version % 3 == 0
+        address = self.addresses[version % len(self.addresses)] if is_shared else f"x{version}"
+        return {"partner_user_id": name, "email": f"{address}@example.com"}
+
+    def describe(self, name: str, version: int) -> str:
+        """Return what the service has of a version of a person."""
+        written = self.write(name, version)
+        return _describe({(kind, hash_value(each) if kind == "email" else each) for kind, each in written.items()})
+
+    def read(self, audience: Audience) -> Mapping[str, str]:
+        """Return what the service has of each person, by name."""
+        names = {hash_value(f"{name}@example.com"): name for name in self.addresses}
+        return {names.get(first[1], first[1]): _describe(held) for first, held in audience.people.items()}
+
+
 def create_audience_sync_job(seed: int, folder: Path, options: Options) -> SyncJob:
-    """Return syncs of an audience, in which people change their identifiers."""
+    """Return syncs of an audience, in which people change their identifiers, and share them."""
     dice = random.Random(seed)
     audience = Audience(adds=True)
     for number in range(5):
         first = ("partner_user_id", f"stranger{number}")
         audience.people[first] = frozenset({first})
-    strangers = _read_people(audience)
+    strangers = _People([]).read(audience)
     limits = Limits(operations=dice.randint(1, 3))
     per_operation = dice.choice([1, 1, 2])
     call = _draw_call(dice, options)
     name = _name_list(folder)
+    names = _draw_names(dice, options, poison=0.01)
+    names = [
+        f"{_ADDRESS}{name}" if number % 4 == 0 and name.startswith("p") else name for number, name in enumerate(names)
+    ]
+    people = _People.create(names)
 
     async def run(session: Session, state: StateLocation, snapshot: Snapshot) -> Any:
         users = attrs.evolve(session.account("a").custom_audience(name).users, limits=limits, sizes=_SIZES)
-        members = [{"partner_user_id": name, "email": f"x{version}@example.com"} for name, version in snapshot.items()]
+        members = [people.write(name, version) for name, version in snapshot.items()]
         return await users.sync(members, state=state, users_per_operation=per_operation, **call)
 
     return SyncJob(
@@ -151,24 +191,18 @@ def create_audience_sync_job(seed: int, folder: Path, options: Options) -> SyncJ
         state=_open_state(folder, options),
         dice=dice,
         run=run,
-        names=_draw_names(dice, options, poison=0.01),
+        names=names,
         nights=options.nights or dice.randint(1, 4),
         changes=options.changes,
         changed=options.changed,
         strangers=strangers,
-        describe=lambda name, version: _describe(
-            {("partner_user_id", name), ("email", hash_value(f"x{version}@example.com"))}
-        ),
-        read_state=lambda: _read_people(audience),
+        describe=people.describe,
+        read_state=lambda: people.read(audience),
     )
 
 
 def _describe(identifiers: "frozenset[Identifier] | set[Identifier]") -> str:
     return " ".join(sorted(value for _, value in identifiers))
-
-
-def _read_people(audience: Audience) -> Mapping[str, str]:
-    return {first[1]: _describe(held) for first, held in audience.people.items()}
 
 
 def create_catalog_sync_job(seed: int, folder: Path, options: Options) -> SyncJob:
