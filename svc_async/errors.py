@@ -1,6 +1,6 @@
 """Every exception of this SDK, by whose fault it is; those of a shared state are in `svc_async.state.errors`.
 
-    SvcError                      .sent: no | maybe | yes      .repeatable: whether the same call may help
+    SvcError                      .sent: no | maybe | yes   .repeatable: whether the same call may help   .retry_after
     │   the caller
     ├── InvalidArgument           an argument breaks a rule; also a ValueError
     ├── WrongState                the object cannot be used now: not open, already open, closed
@@ -108,6 +108,7 @@ class SvcError(Exception):
 
     sent: Sent = Sent.NO
     repeatable: bool = False
+    retry_after: float | None = None  # seconds from when the call failed, by the clock of its session; if known
 
     def __str__(self) -> str:
         return clean(super().__str__())  # messages quote names and the service's words
@@ -136,8 +137,7 @@ class InvalidArgument(SvcError, ValueError):
     def __init__(self, parameter: str, rule: str, *, rule_ids: Sequence[str] = ()) -> None:
         super().__init__(f"{parameter} {rule}")
         self.rule_ids = tuple(rule_ids)
-        self.parameter = parameter
-        self.rule = rule
+        self.parameter, self.rule = parameter, rule
 
 
 class WrongState(SvcError):
@@ -170,17 +170,17 @@ class WouldWaitTooLong(SvcError):
     Attributes:
         until: when the limit admits the call: when it opens, or when those that wait for it have had their turn.
         limit: the limit's name.
+        retry_after: the seconds until then.
     """
 
     repeatable = True
 
-    def __init__(self, *, until: datetime, limit: str, max_wait: float) -> None:
+    def __init__(self, *, until: datetime, limit: str, max_wait: float, retry_after: float | None = None) -> None:
         super().__init__(
             f"the limit {limit!r} admits this call at {until:%Y-%m-%dT%H:%M:%SZ}, "
             f"later than max_wait={max_wait:g} s allows; call again then, or pass a Governor with a longer max_wait"
         )
-        self.until = until
-        self.limit = limit
+        self.until, self.limit, self.retry_after = until, limit, retry_after
 
 
 class TransportError(SvcError):
@@ -271,8 +271,7 @@ class StreamOverflow(SvcError):
             f"the queue is full with {queue_size:,} events of about {queue_bytes:,} bytes: consume them faster, "
             'increase queue_size or queue_bytes, or choose overflow="block" or "drop_oldest"'
         )
-        self.queue_size = queue_size
-        self.queue_bytes = queue_bytes
+        self.queue_size, self.queue_bytes = queue_size, queue_bytes
 
 
 class BatchError(SvcError):
@@ -285,8 +284,7 @@ class BatchError(SvcError):
 
     def __init__(self, message: str, *, report: Any, sent: Sent = Sent.YES) -> None:
         super().__init__(message)
-        self.report = report
-        self.sent = sent
+        self.report, self.sent = report, sent
 
 
 class WebhookInvalid(SvcError):
@@ -313,6 +311,7 @@ class ApiError(_AnsweredCall):
         request_id: the server-assigned request id, from the header that the session configures, else None.
         headers: the answer's headers, their names in lower case.
         retry_at: the earliest time for a repeat, if the service states one.
+        retry_after: the seconds until then, from when the answer arrived.
     """
 
     def __init__(
@@ -324,13 +323,14 @@ class ApiError(_AnsweredCall):
         headers: Mapping[str, str] | None = None,
         request_id: str | None = None,
         retry_at: datetime | None = None,
+        retry_after: float | None = None,
         repeatable: bool = False,
         sent: Sent = Sent.YES,
     ) -> None:
         self.sent = sent
         self.errors = tuple(errors)
         self.operation_errors = dict(operation_errors or {})
-        self.retry_at = retry_at
+        self.retry_at, self.retry_after = retry_at, retry_after
         self.repeatable = repeatable
         super().__init__(
             self._describe(status, request_id), status=status, headers=headers or {}, request_id=request_id

@@ -197,6 +197,7 @@ def remove_hashes_from_error(error: Exception) -> Exception:
         headers=error.headers,
         request_id=error.request_id,
         retry_at=error.retry_at,
+        retry_after=error.retry_after,
     )
 
 

@@ -218,7 +218,12 @@ class RequestScheduler:
 
     def _too_long(self, slot: Slot, opens: int, now: int) -> WouldWaitTooLong:
         slowest = max(slot.kind.buckets, key=lambda bucket: bucket.window.firm_opens_at(1, now))
-        return WouldWaitTooLong(until=self.to_datetime(opens, now), limit=slowest.name, max_wait=slot.max_wait or 0.0)
+        return WouldWaitTooLong(
+            until=self.to_datetime(opens, now),
+            limit=slowest.name,
+            max_wait=slot.max_wait or 0.0,
+            retry_after=max(0, opens - now) / SECOND,
+        )
 
     def _await_change(self, bucket: Bucket[Slot], now: int) -> None:
         """Set the bucket's one timer, and let its window prepare for the requests that wait."""

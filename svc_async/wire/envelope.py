@@ -161,13 +161,15 @@ def parse_refusal(answer: Answer, *, now: datetime, request_id_header: str | Non
     The status decides its class; the body, which may be HTML, empty or broken, only contributes reasons.
     """
     body = _parse_object(answer.body)
+    wait = _parse_wait(answer, now)
     return api_error(
         status=answer.status,
         errors=[*_parse_problem(body), *_parse_details(body.get("errors")), *_parse_grant_refusal(body)],
         operation_errors=_parse_operation_errors(body.get("operation_errors")),
         headers=answer.headers,
         request_id=answer.request_id(request_id_header),
-        retry_at=_parse_retry_at(answer, now),
+        retry_at=None if wait is None else now + wait,
+        retry_after=None if wait is None else wait.total_seconds(),
     )
 
 
@@ -270,19 +272,18 @@ _DAY = timedelta(days=1)
 _SECONDS = re.compile(r"\d{1,9}")
 
 
-def _parse_retry_at(answer: Answer, now: datetime) -> datetime | None:
+def _parse_wait(answer: Answer, now: datetime) -> timedelta | None:
     """Parse retry-after (seconds or a date) and, on a 429, the reset of the limit.
 
     A time in the past is ignored, and one more than a day ahead as well: it is a mistake, such as milliseconds. Times
-    of the service are measured against the answer's `Date` and returned by our clock.
+    of the service are measured against the answer's `Date`.
     """
     service_now = service_time(answer.headers, now)
     waits = [_parse_after(answer.headers.get("retry-after", ""), service_now)]
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         reset = answer.headers.get("x-account-rate-limit-reset") or answer.headers.get("x-rate-limit-reset", "")
         waits.append(_parse_epoch(reset, service_now))
-    wait = max((each for each in waits if each is not None and timedelta() < each <= _DAY), default=None)
-    return None if wait is None else now + wait
+    return max((each for each in waits if each is not None and timedelta() < each <= _DAY), default=None)
 
 
 def _parse_after(value: str, service_now: datetime) -> timedelta | None:

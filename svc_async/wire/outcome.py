@@ -149,6 +149,7 @@ def api_error(
     headers: Mapping[str, str] | None = None,
     request_id: str | None = None,
     retry_at: datetime | None = None,
+    retry_after: float | None = None,
 ) -> ApiError:
     """Build the exception of a refusal."""
     lowered = {name.lower(): value for name, value in (headers or {}).items()}
@@ -160,6 +161,7 @@ def api_error(
         headers=lowered,
         request_id=request_id,
         retry_at=retry_at,
+        retry_after=retry_after,
         repeatable=outcome.repeat is not Repeat.NEVER,
         sent=Sent.MAYBE if outcome.effect is Effect.MAYBE else Sent.YES,
     )

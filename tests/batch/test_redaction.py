@@ -110,7 +110,8 @@ async def test_no_hash_is_in_the_error_of_the_job(status: int) -> None:
 async def test_the_cause_of_a_job_that_ends_early_holds_no_hash(field: str) -> None:
     reason = ErrorDetail(**{"code": "BAD", "message": "no", field: f"before {HASH.upper()} after"})
     service = FakeService()
-    service.always = make_error(403, errors=[reason], operation_errors={0: (reason,)}, request_id="r-1")
+    details: dict[str, Any] = {"operation_errors": {0: (reason,)}, "request_id": "r-1", "retry_after": 30.0}
+    service.always = make_error(403, errors=[reason], **details)
     with pytest.raises(BatchError) as caught:
         await create_users(service).upload([ROW])
 
@@ -118,5 +119,6 @@ async def test_the_cause_of_a_job_that_ends_early_holds_no_hash(field: str) -> N
 
     assert isinstance(cause, Forbidden)
     assert (cause.request_id, len(cause.errors), list(cause.operation_errors)) == ("r-1", 1, [0])
+    assert cause.retry_after == 30
     assert is_clean("".join(traceback.format_exception(caught.value)))
     assert is_clean(f"{cause.errors} {cause.operation_errors}")

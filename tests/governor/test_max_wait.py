@@ -30,6 +30,7 @@ async def test_a_wait_that_is_known_to_be_too_long_is_rejected_at_once(clock: Dr
 
     assert caught.value.limit == "ads.reads.global"
     assert caught.value.until == EPOCH + timedelta(seconds=QUARTER)
+    assert caught.value.retry_after == QUARTER
     assert clock.monotonic() == 0
     assert find_bucket(governor).waiting == 0
 

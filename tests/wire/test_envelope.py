@@ -178,8 +178,9 @@ def test_operation_errors_of_any_other_shape_do_not_crash(entries: object) -> No
 def test_retry_at_is_the_latest_moment_that_the_service_names(
     status: int, headers: dict[str, str], seconds: int | None
 ) -> None:
-    retry_at = refuse(status, {}, headers).retry_at
-    assert (retry_at and (retry_at - NOW).total_seconds()) == seconds
+    refusal = refuse(status, {}, headers)
+    assert (refusal.retry_at and (refusal.retry_at - NOW).total_seconds()) == seconds
+    assert refusal.retry_after == seconds
 
 
 def test_the_id_of_a_request_is_in_the_header_that_is_configured() -> None:
