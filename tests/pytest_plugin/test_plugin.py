@@ -311,5 +311,6 @@ def test_the_marker_takes_what_a_world_has() -> None:
     assert {field.name for field in attrs.fields(World)} == set(MARKER_ARGUMENTS)
 
 
-def test_there_are_at_least_ten_recipes() -> None:
+def test_there_are_at_least_ten_recipes_and_every_program_of_a_section_is_one() -> None:
     assert len(read_recipes()) >= 10
+    assert {"A rate limit, in virtual time 1", "A rate limit, in virtual time 2"} <= read_recipes().keys()

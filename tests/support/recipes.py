@@ -9,7 +9,8 @@ import attrs
 __all__ = ["RUNNERS", "Runner", "read_recipes", "write_recipes"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to-test-your-code.md"
-_BLOCK = re.compile(r"^### (?P<title>.+?)$.*?^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"^### (?P<title>.+?)$(?P<text>.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @attrs.frozen
@@ -52,9 +53,13 @@ RUNNERS: Mapping[str, Runner] = {
 
 
 def read_recipes() -> Mapping[str, str]:
-    """Return the recipes of the page by their titles."""
+    """Return the recipes of the page by the titles of their sections and their numbers there."""
     _, _, page = PAGE.read_text(encoding="utf-8").partition("## Recipes")
-    return {match["title"]: match["code"] for match in _BLOCK.finditer(page)}
+    return {
+        f"{section['title']} {number}": block["code"]
+        for section in _SECTION.finditer(page)
+        for number, block in enumerate(_BLOCK.finditer(section["text"]), 1)
+    }
 
 
 def write_recipes(folder: Path, runner: Runner) -> None:
@@ -63,4 +68,5 @@ def write_recipes(folder: Path, runner: Runner) -> None:
     (folder / "pytest.ini").write_text(configuration, encoding="utf-8")
     for title, code in read_recipes().items():
         name = re.sub(r"\W+", "_", title.lower()).strip("_")
-        (folder / f"test_{name}.py").write_text(f"{runner.header}{code}", encoding="utf-8")
+        header = runner.header if "async def test_" in code else ""  # which is for asynchronous tests
+        (folder / f"test_{name}.py").write_text(f"{header}{code}", encoding="utf-8")
