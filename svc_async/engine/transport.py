@@ -45,6 +45,10 @@ _MAX_REFUSAL_BYTES: Final = 2**20
 _READ_BUFFER: Final = 2**18
 _CLOSED: Final = "the session was closed"
 _CONNECTOR_CLOSED: Final = "the connector that the session was given was closed; close it after the session"
+_OTHER_LOOP: Final = (
+    "the session was opened in another event loop; open one session in each "
+    "(Starlette's TestClient runs an application in a loop of its own)"
+)
 _LOOP_BUFFER: Final = 2**18
 """What asyncio allocates for each read of a socket."""
 
@@ -275,7 +279,7 @@ class Transport:
         """
         self._check_not_closed()
         if asyncio.get_running_loop() is not self._loop:
-            raise WrongState("the session was opened in another event loop; open one session in each")
+            raise WrongState(_OTHER_LOOP)
 
     def is_closed(self) -> bool:
         """Return whether the transport was closed, or the connector of the caller, so that nothing can be sent."""

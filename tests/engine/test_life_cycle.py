@@ -100,7 +100,7 @@ async def test_a_session_that_is_used_in_another_event_loop_says_so_and_stays_us
     async with Session.sandbox(sandbox) as session:
 
         def use_elsewhere() -> None:
-            with pytest.raises(WrongState, match="opened in another event loop; open one session in each$"):
+            with pytest.raises(WrongState, match=r"in another event loop; open one session in each \(Starlette's "):
                 asyncio.run(session.accounts.list().first())
 
         await asyncio.to_thread(use_elsewhere)
