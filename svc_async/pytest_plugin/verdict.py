@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 
+import attrs
 import pytest
 
 from svc_async.printable import clean
@@ -11,6 +12,7 @@ from svc_async.pytest_plugin.world import HANDLER_FAILURES, SANDBOX, World
 from svc_async.sandbox import LoggedRequest, Sandbox
 from svc_async.sandbox.api.control_faults import arm
 from svc_async.sandbox.refusal import Refusal
+from svc_async.sandbox.server.faults import Plan
 
 __all__ = ["watch"]
 
@@ -75,10 +77,18 @@ def _find_unused_faults(sandbox: Sandbox) -> Iterator[str]:
         struck = f"struck {injection.struck} of {plan.expected} times" if injection.struck else "did not strike"
         matched = f"{_count(injection.seen)} matched"
         matched += ", but a fault that was armed before struck in its place" if injection.preempted else ""
+        matched += "" if injection.seen else _propose_path(sandbox, plan)
         yield _cut(f"a fault {struck}: {injection.fault.name} on {plan.method} {plan.path}, {plan.when}; {matched}")
     waiting = len(sandbox.deliveries.faults.armed)
     if waiting:
         yield f"{waiting} of the faults of deliveries did not strike: there were too few deliveries"
+
+
+def _propose_path(sandbox: Sandbox, plan: Plan) -> str:
+    """Return an advice if only the beginning of the path keeps a fault from what was received, such as /ads/12."""
+    wider = attrs.evolve(plan, path=f"*{plan.path}")
+    is_meant = any(wider.matches(entry.method, entry.path) for entry in sandbox.requests)
+    return f"; did you mean {wider.path}?" if is_meant else ""
 
 
 def _find_server_errors(sandbox: Sandbox) -> Iterator[str]:

@@ -5,6 +5,7 @@ import inspect
 import traceback
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import attrs
@@ -124,6 +125,8 @@ class World:
 _RECEIVER_SETTINGS = [name for name in inspect.signature(WebhookReceiver).parameters if name not in {"clock", "keys"}]
 
 
+_WHERE_LISTED: Mapping[str, str] = {"sandbox": "docs/reference/settings.md lists all"}
+"""Where the settings are that are too many for a message."""
 _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "seed": (int, "a whole number"),
     "sandbox": (Mapping, "a dictionary of settings"),
@@ -155,8 +158,14 @@ def _explain_settings(argument: str) -> Generator[None]:
 def _check_names(argument: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
     unknown = sorted(given.keys() - set(known))
     if unknown:
-        message = f"the marker svc has an unknown setting {argument}[{unknown[0]!r}]; there are {', '.join(known)}"
-        pytest.fail(message, pytrace=False)
+        advice = _propose_names(argument, str(unknown[0]), [*known])
+        pytest.fail(f"the marker svc has an unknown setting {argument}[{unknown[0]!r}]; {advice}", pytrace=False)
+
+
+def _propose_names(argument: str, name: str, known: Sequence[str]) -> str:
+    if near := get_close_matches(name, known):
+        return f"similar ones are {', '.join(near)}"
+    return _WHERE_LISTED.get(argument) or f"there are {', '.join(known)}"
 
 
 def make_clock(item: pytest.Item) -> VirtualClock:

@@ -60,6 +60,11 @@ async def test_faults_do_not_strike_what_fixtures_send(account, svc_session, svc
     await svc_session.accounts.get(account.id)
 
 
+@pytest.mark.svc(faults=[{**FAULT, "path": "/accounts/*"}])
+async def test_with_a_fault_whose_path_lacks_its_beginning(svc_session, svc_sandbox):
+    await svc_session.accounts.get(svc_sandbox.account_id)
+
+
 @pytest.mark.svc(faults=[FAULT, {"kind": "http", "status": 500, "nth": 1}])
 async def test_with_two_faults_for_one_request(svc_session, svc_sandbox):
     await svc_session.accounts.get(svc_sandbox.account_id)
@@ -219,7 +224,7 @@ def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(p
         test_2=anyio.header + COMMON.replace(CHECK, ""),
         test_3=SETTINGS,
     )
-    result.assert_outcomes(passed=6 + 2 + 2, failed=6 + 1 + 2, errors=9 + 1 + 4)
+    result.assert_outcomes(passed=6 + 2 + 2, failed=7 + 1 + 2, errors=9 + 1 + 4)
     result.stdout.fnmatch_lines(list(ERRORS))
     result.stdout.fnmatch_lines(list(FAILURES))
     result.stdout.no_fnmatch_line("*svc_async.errors.InvalidArgument*")
@@ -233,7 +238,7 @@ ERRORS = (
     "svc_sandbox is for tests that run in an event loop: write `async def`, and mark the test with *",
     "the marker svc takes clock='jump' or clock='manual'",
     "the marker svc takes handler_errors='fail' or handler_errors='allow'",
-    "the marker svc has an unknown setting sandbox?'wrong'?; there are hosts, rate_limits, *",
+    "the marker svc has an unknown setting sandbox?'wrong'?; docs/reference/settings.md lists all",
     "the marker svc has an unknown setting session?'wrong'?; there are validate, *",
     "the marker svc has an unknown setting receiver?'wrong'?; there are ack, *",
     "the marker svc has an unusable setting of session: retries must be Retries(...)",
@@ -246,6 +251,7 @@ ERRORS = (
 )
 FAILURES = (
     "a fault did not strike: http(503) on [*] [*]/acount/[*], the first 2 requests; 0 requests matched",
+    "a fault did not strike: http(503) on [*] /accounts/[*], *; 0 requests matched; did you mean [*]/accounts/[*][?]",
     "the sandbox received 1 request in this test:",
     "* GET * /ads/12/accounts/18ce54d4x5t -> 200",
     "a fault did not strike: *; 3 requests matched, but a fault that was armed before struck in its place",
@@ -289,6 +295,8 @@ def test_a_marker_that_means_nothing_fails_only_its_test(pytester: pytest.Pytest
         ("start=5", "the marker svc takes start as an ISO 8601 time with a time zone, such as *"),
         ("faults={'kind': 'hang'}", "the marker svc takes faults as a list of dictionaries, such as *"),
         ("events='post.create'", "the marker svc takes events as a list of types of events"),
+        ("sandbox={'rate_limit': False}", "*setting sandbox?'rate_limit'?; similar ones are rate_limits, *"),
+        ("session={'retry': 1}", "*setting session?'retry'?; similar ones are retries*"),
         ("sandbox=5", "the marker svc takes sandbox as a dictionary of settings"),
         ("sandbox={'rate_limits': 'no'}", "*unusable setting of sandbox: rate_limits must be True or False"),
         ("sandbox={'rate_rules': {'account_reads': 1}}", "*must be a RateRule, such as RateRule(100, 900)"),
