@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from svc_async.errors import InvalidArgument, UnusableFile
-from svc_async.printable import clean
+from svc_async.printable import clean, shorten
 from svc_async.private_files import is_exposed, write_private
 from svc_async.profiles.connection import APP, HOSTS, TOKEN, TRY, ConnectionSettings, parse_settings
 from svc_async.profiles.toml_text import edit_table
@@ -52,9 +52,12 @@ SETTINGS = (*_SERVICE, "state_url")
 
 _LONGEST_SETTING = 8_192
 _LARGEST_FILE = 65_536
+_MOST_NAMED = 10
+_LONGEST_NAMED = 100
 _MOST_DOTS = 1_000  # in a line: the time to parse a key in TOML grows with the square of its parts
 
 
+_NOT_READ = " (SVC_PROFILE is read by the command only; in Python, use Session.from_profile(name))"
 _FILE = or_none(instance_of(Path, "a pathlib.Path"), "the file of this user")
 
 
@@ -79,8 +82,9 @@ def from_environment(environ: Mapping[str, str] | None = None) -> ConnectionSett
         InvalidArgument: names the variables that are missing, too long or cannot be used.
     """
     settings = _read_variables(environ)
+    advice = _NOT_READ if _read_chosen_name(environ) else ""
     del environ  # its values must not be among the locals of a traceback
-    return parse_settings(None, settings, _variable_name)
+    return parse_settings(None, settings, _variable_name, advice=advice)
 
 
 def _read_variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -227,9 +231,13 @@ def find_proxies(endpoints: Endpoints) -> dict[Surface, str]:
     return proxies
 
 
+def _read_chosen_name(environ: Mapping[str, str] | None) -> str | None:
+    return (os.environ if environ is None else environ).get("SVC_PROFILE")
+
+
 def _read_chosen(environ: Mapping[str, str] | None) -> tuple[str, Mapping[str, str]] | None:
     """Return the profile that `SVC_PROFILE` names; messages name the variable."""
-    name = (os.environ if environ is None else environ).get("SVC_PROFILE")
+    name = _read_chosen_name(environ)
     if not name:
         return None
     try:
@@ -269,13 +277,19 @@ def _locate(path: Path | None) -> Path:
 def _select(profiles: Mapping[str, object], name: str, path: Path) -> Mapping[str, str]:
     profile = profiles.get(name)
     if not isinstance(profile, Mapping):
-        raise InvalidArgument("profile", f"{name!r} is not in {path}")
+        raise InvalidArgument("profile", f"{name!r} is not in {path}, which has {_list_names(profiles)}")
     unknown = sorted(set(profile) - set(SETTINGS))
     if unknown:
         raise InvalidArgument("profile", f"{name!r} has unknown settings: {', '.join(unknown)}")
     if not all(isinstance(value, str) for value in profile.values()):
         raise InvalidArgument("profile", f"{name!r} must contain strings only")
     return profile
+
+
+def _list_names(profiles: Mapping[str, object]) -> str:
+    names = [shorten(name, _LONGEST_NAMED) for name, profile in profiles.items() if isinstance(profile, Mapping)]
+    more = len(names) - _MOST_NAMED
+    return ", ".join([*map(repr, names[:_MOST_NAMED]), *([f"{more:,} more"] if more > 0 else [])]) or "no profiles"
 
 
 def _change(name: str, added: Mapping[str, str], removed: Iterable[str], path: Path) -> Path:

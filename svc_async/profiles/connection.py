@@ -47,13 +47,16 @@ class ConnectionSettings:
     state_url: str | None = attrs.field(default=None, repr=False)
 
 
-def parse_settings(name: str | None, settings: Mapping[str, str], spell: Callable[[str], str]) -> ConnectionSettings:
+def parse_settings(
+    name: str | None, settings: Mapping[str, str], spell: Callable[[str], str], *, advice: str = ""
+) -> ConnectionSettings:
     """Return the settings of a connection.
 
     Args:
         name: the profile; None is the environment.
         settings: the settings by name.
         spell: returns the name of a setting in messages.
+        advice: what the message adds if settings are missing.
 
     Raises:
         InvalidArgument: names the settings that are missing, or the one that cannot be used.
@@ -67,7 +70,7 @@ def parse_settings(name: str | None, settings: Mapping[str, str], spell: Callabl
     missing = [spell(name) for name in required if name not in settings]
     if missing:
         raise InvalidArgument(
-            "credentials", f"are not complete in {origin}: {', '.join(missing)} missing; set them, {TRY}"
+            "credentials", f"are not complete in {origin}: {', '.join(missing)} missing; set them{advice}, {TRY}"
         )
     place = "" if name is None else f"of {origin} "
     build = partial(_build, settings=settings, spell=spell, place=place)

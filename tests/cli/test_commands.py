@@ -54,6 +54,7 @@ async def test_credentials_are_taken_from_a_profile(sandbox: Sandbox, tmp_path: 
     ended = await command("accounts", "list", "--profile", "yours")
     assert ended.code == 2
     assert "'yours' is not in" in ended.err
+    assert "which has 'mine'; " in ended.err
 
 
 async def test_a_profile_that_others_can_read_is_reported_once(sandbox: Sandbox, tmp_path: Path) -> None:

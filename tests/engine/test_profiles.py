@@ -153,6 +153,14 @@ def test_an_empty_environment_says_what_to_do() -> None:
         Session.from_env()
 
 
+def test_an_environment_that_names_a_profile_says_how_to_use_it() -> None:
+    advice = r"missing; set them .SVC_PROFILE is read by the command only; .* Session\.from_profile\(name\)."
+    with pytest.raises(InvalidArgument, match=advice) as caught:
+        profiles.from_environment({"SVC_PROFILE": "prod"})
+
+    assert "prod" not in str(caught.value)
+
+
 def test_profiles_are_read_by_name() -> None:
     write(PROFILE)
 
@@ -163,8 +171,10 @@ def test_profiles_are_read_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
-        (PROFILE, InvalidArgument, "'other' is not in"),
-        ("other = 5", InvalidArgument, "'other' is not in"),
+        (PROFILE, InvalidArgument, r"'other' is not in .*\.toml, which has 'default', 'app'$"),
+        ("other = 5", InvalidArgument, "'other' is not in .*, which has no profiles$"),
+        ("".join(f"[p{number}]\n" for number in range(12)), InvalidArgument, "'p8', 'p9', 2 more$"),
+        ('["a\\u202eb"]', InvalidArgument, r"which has 'a\\u202eb'$"),
         ("[other]\nconsumer_kee = 'hush'", InvalidArgument, "has unknown settings: consumer_kee"),
         ("[other]\nconsumer_key = 5", InvalidArgument, "must contain strings only"),
         ("[other]\nbase_url = 'https://a.example.test'", InvalidArgument, "ads_url, consumer_key, .* missing"),
