@@ -132,10 +132,13 @@ async def get_status(url: str, host: str) -> int:
 
 async def test_a_sandbox_prints_what_a_shell_needs(tmp_path: Path) -> None:
     running = await Command(tmp_path, {}).start("sandbox", "--port", "0")
-    lines = [await running.line() for _ in range(7)]
+    lines = [await running.line() for _ in range(9)]
     variables = dict(line.strip().removeprefix("export ").split("=", 1) for line in lines)
-    assert all(line.startswith("export SVC_") for line in lines)
+    assert all(line.startswith("export ") for line in lines)
     assert (await Command(tmp_path, variables)("accounts", "list")).code == 0
+    ids = ("--account", variables["ACCOUNT_ID"], "--audience", variables["AUDIENCE_ID"])
+    (tmp_path / "rows.csv").write_text("email\nada@example.org\n")
+    assert (await Command(tmp_path, variables)("audience", "upload", "rows.csv", *ids)).code == 0
     running.send(signal.SIGINT)
     ended = await running.wait()
     assert ended.code == 0

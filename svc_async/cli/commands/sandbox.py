@@ -104,6 +104,8 @@ def _variables(sandbox: Sandbox) -> Mapping[str, str]:
         "SVC_CONSUMER_SECRET": credentials["consumer_secret"],
         "SVC_ACCESS_TOKEN": credentials["token"],
         "SVC_ACCESS_TOKEN_SECRET": credentials["token_secret"],
+        "ACCOUNT_ID": sandbox.account_id,  # this and the next one are for the programs of the documentation
+        "AUDIENCE_ID": sandbox.audience_id,
     }
 
 
