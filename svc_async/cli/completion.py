@@ -1,6 +1,8 @@
 """`svc-async completion`: complete commands and options in a shell."""
 
+import re
 import sys
+from pathlib import Path
 from typing import Literal
 
 from svc_async.cli.app import app
@@ -10,6 +12,9 @@ from svc_async.cli.output.console import say
 from svc_async.cli.output.json_output import show_json
 
 __all__ = ["completion"]
+
+_COMPINIT = re.compile(r"(?:^|[;&|])\s*(?:then\s+|else\s+)?(?:compinit\b|(?:source|\.)\s.*oh-my-zsh\.sh)")
+"""A command that has zsh load completions; `autoload` alone does not run it."""
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /, *, install: Flag = False, as_json: JsonFlag = False) -> int:
@@ -30,7 +35,7 @@ def completion(shell: Literal["bash", "zsh", "fish"], /, *, install: Flag = Fals
             show_json({"shell": shell, "path": str(path)})
         else:
             say(f"The script is in {path}; open a new shell to use it.")
-            if shell == "zsh":
+            if shell == "zsh" and not _runs_compinit():
                 say("compinit loads it: ~/.zshrc must run `autoload -Uz compinit && compinit`, as most do.")
         return Exit.DONE
     script = _generate(shell)
@@ -39,6 +44,15 @@ def completion(shell: Literal["bash", "zsh", "fish"], /, *, install: Flag = Fals
     else:
         sys.stdout.write(script)  # as it is: tabs and all
     return Exit.DONE
+
+
+def _runs_compinit() -> bool:
+    """Return whether the configuration of zsh loads completions: by itself, or by a framework that does."""
+    try:
+        text = (Path.home() / ".zshrc").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(_COMPINIT.search(line.partition("#")[0]) for line in text.splitlines())
 
 
 def _generate(shell: Literal["bash", "zsh", "fish"]) -> str:

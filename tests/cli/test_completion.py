@@ -98,3 +98,24 @@ def test_it_is_installed_for_one_user(
         wanted = installed if shell == "bash" else installed.parent
         assert str(wanted) in (here / place).read_text(encoding="utf-8")
     assert not any(os.access(path, os.X_OK) for path in here.rglob("*svc-async*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("line", "runs"),
+    [
+        ("", False),
+        ("autoload -Uz compinit", False),
+        ("# compinit", False),
+        ("autoload -Uz compinit && compinit", True),
+        ("  compinit -i", True),
+        ("source $ZSH/oh-my-zsh.sh", True),
+    ],
+)
+def test_compinit_is_asked_for_only_where_it_does_not_run(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, line: str, runs: bool
+) -> None:
+    monkeypatch.setenv("HOME", str(here))
+    (here / ".zshrc").write_text(f"PS1=x\n{line}\n")
+    ended = call("completion", "zsh", "--install")
+    assert ended.code == 0
+    assert ("compinit loads it: ~/.zshrc must run" in ended.err) is not runs
