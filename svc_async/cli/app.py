@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import filterfalse, takewhile
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnknownCommandError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, Parameter
 from rich.console import Console
 
 from svc_async._version import __version__
@@ -13,6 +13,7 @@ from svc_async.cli.exit_codes import INTERRUPTED, Exit, Interrupted, describe, e
 from svc_async.cli.output.console import print_error
 from svc_async.cli.output.json_output import output
 from svc_async.cli.output.log import print_log
+from svc_async.cli.output.usage import describe_usage
 from svc_async.errors import SvcError
 
 __all__ = ["app", "run"]
@@ -65,11 +66,6 @@ app.command("svc_async.cli.commands.trigger:trigger", help="Trigger an event on 
 app.command("svc_async.cli.commands.webhook:app", name="webhook", help="Register, receive and check webhooks.")
 
 
-_WITH_FILES = frozenset({"audience", "catalog", "do-not-reach"})
-_ONE_FILE = (
-    "A command takes one file at a time: run it for one after the other, except a sync, which needs all rows at once. "
-    "CSV files with the same columns are joined by `awk 'NR == 1 || FNR > 1' A.csv B.csv | svc-async … -`."
-)
 _TEXT_ONLY = frozenset({"--help", "-h", "--version"})
 _YES = frozenset({"", "1", "t", "true", "y", "yes"})
 """What follows `--json`, if anything, as cyclopts reads it."""
@@ -139,7 +135,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         code: object = app.meta(arguments, console=Console(), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        message = f"{_describe_usage(error)} See `svc-async --help`."
+        message = describe_usage(error, _list_groups)
         return _fail(Exit.USAGE, message, {"type": "UsageError", "message": message})
     except SvcError as error:
         return _fail(exit_of(error), explain(error), describe(error))
@@ -159,25 +155,8 @@ def _find_command(arguments: Sequence[str]) -> str:
         return ""
 
 
-def _describe_usage(error: CycloptsError) -> str:
-    if isinstance(error, UnknownCommandError) and (problem := _describe_misplaced(error)):
-        return problem
-    if not isinstance(error, UnusedCliTokensError):
-        return " ".join(str(error).split())
-    unexpected = ", ".join(map(str, error.unused_tokens or ()))
-    takes_file = any(name in _WITH_FILES for name in error.command_chain or ())
-    return f"Unexpected argument: {unexpected}. {_ONE_FILE if takes_file else ''}".rstrip()
-
-
-def _describe_misplaced(error: UnknownCommandError) -> str | None:
-    """Describe an option before the name of the command, or a subcommand without its group; None if it is neither."""
-    token, *_ = error.unused_tokens or ("",)
-    if token.startswith("-"):
-        return f"{token.partition('=')[0]} must follow the name of a command."
-    if error.command_chain:
-        return None
-    groups = [f"`svc-async {name} {token}`" for name in app if name not in _TEXT_ONLY and token in [*app[name]]]
-    return f'Unknown command "{token}". Did you mean {" or ".join(groups)}?' if groups else None
+def _list_groups() -> Mapping[str, Sequence[str]]:
+    return {name: [*app[name]] for name in app if name not in _TEXT_ONLY}
 
 
 def _fail(code: Exit, message: str, facts: Mapping[str, Any]) -> Exit:

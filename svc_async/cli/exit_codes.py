@@ -99,6 +99,7 @@ _HOW_TO_FIND_IDS: Mapping[str, str] = MappingProxyType(
 )
 _OPTIONS: Mapping[str, str] = MappingProxyType(
     {
+        "SharedState.embedded()": "--embedded",
         "account_id": "--account",
         "cluster": "--cluster",
         "custom_audience_id": "--audience",
@@ -202,4 +203,6 @@ def _explain_problem(parameter: str, problem: str) -> str:
         return f"{name} {problem}; {advice}"
     if problem == "must be given" and parameter in _HOW_TO_FIND_IDS:
         return f"{name} {problem}; {_HOW_TO_FIND_IDS[parameter]}--sandbox tries the command without any"
+    if parameter == "expires_at":
+        problem = problem.replace("effective_at", _OPTIONS["effective_at"])
     return f"{name} {problem.replace(_TRY_IN_PYTHON, _TRY)}"

@@ -1,5 +1,6 @@
 """The options that commands share."""
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -29,6 +30,7 @@ __all__ = [
     "WorkerOptions",
     "absolute",
     "check_port",
+    "describe_listening",
 ]
 
 _HIGHEST_PORT = 65_535
@@ -42,6 +44,13 @@ def check_port(port: int) -> None:
     """
     if not 0 <= port <= _HIGHEST_PORT:
         raise InvalidArgument("--port", f"must be from 0 to {_HIGHEST_PORT}; 0 takes a free one")
+
+
+def describe_listening(error: OSError, host: str, port: int) -> str:
+    """Return why a server cannot listen, and what to do if its port is in use."""
+    reason = error.strerror or "not possible"
+    advice = "; take another one with --port, or a free one with --port 0" if error.errno == errno.EADDRINUSE else ""
+    return f"cannot listen on {host} port {port}: {reason}{advice}"
 
 
 def absolute(path: str | Path) -> str:

@@ -98,9 +98,10 @@ def _split(text: str | None) -> tuple[str, ...] | None:
 
 def _parse_mapping(pairs: Sequence[str]) -> Mapping[str, str]:
     mapping: dict[str, str] = {}
-    for pair in pairs:
+    for number, pair in enumerate(pairs, 1):
         column, equals, key = pair.rpartition("=")
         if not equals or not column:
-            raise InvalidArgument("map", "must be COLUMN=KEY, such as --map Mail=email")
+            which = f"; number {number} of the {len(pairs)} given is not" if len(pairs) > 1 else ""
+            raise InvalidArgument("map", f"must be COLUMN=KEY, such as --map Mail=email{which}")
         mapping[column] = key.strip()
     return mapping

@@ -175,9 +175,26 @@ def find(profile: str | None = None, *, environ: Mapping[str, str] | None = None
         return from_profile(profile)
     if chosen := from_variable(environ):
         return chosen
-    if set_variables(environ) or not _exists(default_path()):
+    variables = set_variables(environ)
+    if not variables and _exists(default_path()):
+        return from_profile()
+    try:
         return from_environment(environ)
-    return from_profile()
+    except InvalidArgument as error:
+        if error.parameter != "credentials" or not variables or not _has_default():
+            raise
+        missing, _, advice = error.rule.partition("; ")
+        hide, are = ("hides", "it is") if len(variables) == 1 else ("hide", "they are")
+        hidden = f"{', '.join(variables)} {hide} the profile 'default' while {are} set"
+        raise InvalidArgument("credentials", f"{missing}, and {hidden}; {advice}") from None
+
+
+def _has_default() -> bool:
+    """Whether the profile `default` would be used without variables."""
+    try:
+        return is_stored("default")
+    except UnusableFile:
+        return False
 
 
 def from_variable(environ: Mapping[str, str] | None = None) -> ConnectionSettings | None:

@@ -120,15 +120,25 @@ class ColumnMatcher:
         return IGNORED if key is None and _IS_PANDAS_INDEX(name) else key
 
     def _check_mapping(self) -> None:
-        wrong = set(self._keys.values()) - set(self.vocabulary.keys) - {IGNORED}
-        if wrong or self.mapping.get(OTHERS, IGNORED) != IGNORED:
+        wrong = self._find_wrong()
+        if wrong:
+            which = f"; it is none for {quote_names(wrong)}" if len(self.mapping) > 1 else ""
             raise InvalidArgument(
-                "map", f"must be COLUMN=KEY, where KEY is one of {self._known_keys}, or - to ignore the column"
+                "map", f"must be COLUMN=KEY, where KEY is one of {self._known_keys}, or - to ignore the column{which}"
             )
         names = set(map(normalize_name, self.header))
         absent = [name for name in self.mapping if name != OTHERS and normalize_name(name) not in names]
         if absent:
             raise InvalidArgument("map", f"names columns that {self.name} does not have: {quote_names(absent)}")
+
+    def _find_wrong(self) -> Sequence[str]:
+        """Return the names in the mapping that are given something else than a key."""
+        known = {*self.vocabulary.keys, IGNORED}
+        return [
+            name
+            for name, key in self.mapping.items()
+            if (key != IGNORED if name == OTHERS else self._keys[normalize_name(name)] not in known)
+        ]
 
     def _describe_unrecognised(self) -> str:
         needs = f"has no recognised column; {self.place} needs at least one of {self._known_keys}"

@@ -25,6 +25,7 @@ from tests.support.user_operations import build_delete, build_update, hash_value
 
 USERS = "*/custom_audiences/*/users"
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
+LATER = datetime(2999, 1, 1, tzinfo=UTC)
 
 
 def read_list(sandbox: Sandbox) -> set[str]:
@@ -104,14 +105,14 @@ async def test_send_verifies_the_counts(sandbox: Sandbox, audience: CustomAudien
         ([build_update({"email": []})], "operations[0].params.users[0]", "at least one"),
         ([build_update({"partner_user_id": [" "]})], "operations[0].params.users[0].partner_user_id", "text"),
         (
-            [build_update({"email": [hash_value("a")]}, effective_at=NOW, expires_at=NOW)],
+            [build_update({"email": [hash_value("a")]}, effective_at=LATER, expires_at=LATER)],
             "operations[0].params.expires_at",
             "later than effective_at",
         ),
         (
             [build_update({"email": [hash_value("a")]}, expires_at="2001-01-01T00:00:00Z")],
             "operations[0].params.expires_at",
-            "later than effective_at",
+            "later than now: it is past",
         ),
         (
             [build_update({"email": [hash_value("a")]}, expires_at="soon")],

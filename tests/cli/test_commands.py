@@ -152,6 +152,7 @@ def test_a_port_that_is_taken_is_an_error_of_one_line(call: Call) -> None:
         ended = call("sandbox", "--port", str(taken.getsockname()[1]))
     assert ended.code == 2
     assert "cannot listen on 127.0.0.1 port" in ended.err
+    assert "; take another one with --port, or a free one with --port 0" in ended.err
     assert len(ended.err.splitlines()) == 1
 
 
@@ -181,13 +182,24 @@ def test_the_version_says_what_takes_the_hashes(call: Call) -> None:
     assert call("--version").out.strip() == f"{__version__} (SHA-256 by {HASH_LIBRARY})"
 
 
-@pytest.mark.parametrize("arguments", [("audeince",), ("audience", "uplaod"), ("accounts", "list", "x"), ("--nope",)])
-def test_what_is_mistyped_is_one_line_and_exit_2(call: Call, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (("audeince",), ""),
+        (("audience", "uplaod"), "audience "),
+        (("accounts", "list", "x"), "accounts list "),
+        (("audience", "upload", "f.csv", "--nope"), "audience upload "),
+        (("audience", "sync"), "audience sync "),
+        (("completion", "csh"), "completion "),
+        (("--nope",), ""),
+    ],
+)
+def test_what_is_mistyped_is_one_line_and_exit_2(call: Call, arguments: tuple[str, ...], place: str) -> None:
     ended = call(*arguments)
     assert ended.code == 2
     assert ended.out == ""
     assert len(ended.err.splitlines()) == 1
-    assert "See `svc-async --help`." in ended.err
+    assert ended.err.endswith(f" See `svc-async {place}--help`.\n")
 
 
 def modules_after(*arguments: str) -> set[str]:
@@ -389,3 +401,99 @@ def test_a_misplaced_word_is_put_where_it_belongs(call: Call, arguments: list[st
     ended = call(*arguments)
     assert ended.code == 2
     assert f"svc-async: {problem} See" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (
+            ["do-not-reach", "upload", "f.csv", "--do-not-reach", "x"],
+            "Unknown option: --do-not-reach. Did you mean --list?",
+        ),
+        (["do-not-reach", "remove", "f.csv", "--audience=x"], "Unknown option: --audience. Did you mean --list?"),
+        (["audience", "sync", "f.csv", "--list", "x"], "Unknown option: --list. Did you mean --audience?"),
+        (["catalog", "sync", "f.csv", "--list", "x"], "Unknown option: --list. Did you mean --catalog?"),
+        (["accounts", "list", "--audience", "x"], "Unknown option: --audience."),
+        (["audience", "sync", "f.csv", "--journal", "x"], "Unknown option: --journal. A sync needs no journal:"),
+        (["catalog", "sync", "f.csv", "--job=x"], "Unknown option: --job. A sync needs no journal:"),
+        (
+            ["do-not-reach", "sync", "f.csv"],
+            "A do-not-reach list cannot be synced: `svc-async do-not-reach upload` adds",
+        ),
+        (["audience", "create"], "Audiences are made in the ads manager of the platform, which shows the id."),
+        (
+            ["do-not-reach", "list"],
+            "Do-not-reach lists are made in the ads manager of the platform, which shows the id.",
+        ),
+    ],
+)
+def test_what_was_looked_for_is_named(call: Call, arguments: list[str], problem: str) -> None:
+    ended = call(*arguments)
+    assert ended.code == 2
+    assert ended.err.startswith(f"svc-async: {problem} ")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--map", "Mail=email", "--map", "Tel"), "--map Mail=email; number 2 of the 2 given is not\n"),
+        (("--map", "Tel"), "--map must be COLUMN=KEY, such as --map Mail=email\n"),
+        (("--map", "a=email", "--map", "b=mial"), "or - to ignore the column; it is none for 'b'\n"),
+        (("--map", "*=email", "--map", "a=email"), "or - to ignore the column; it is none for '*'\n"),
+    ],
+)
+def test_of_several_assignments_the_wrong_one_is_named(
+    call: Call, here: Path, options: tuple[str, ...], problem: str
+) -> None:
+    (here / "f.csv").write_text("a,b\na@example.org,x\n")
+    ended = call("audience", "upload", "f.csv", "--sandbox", *options)
+    assert ended.code == 2
+    assert ended.err.endswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("audience", "--expires-at", "2020-01-01T00:00:00Z"), "--expires-at must be later than now: it is past"),
+        (("do-not-reach", "--expires-at", "2020-01-01T00:00:00Z"), "--expires-at must be later than now: it is past"),
+        (
+            ("audience", "--effective-at", "2999-01-02T00:00:00Z", "--expires-at", "2999-01-01T00:00:00Z"),
+            "--expires-at must be later than --effective-at",
+        ),
+    ],
+)
+def test_an_end_that_is_too_early_is_named_as_it_is_spelled(
+    call: Call, here: Path, options: tuple[str, ...], problem: str
+) -> None:
+    (here / "f.csv").write_text("email\na@example.org\n")
+    ended = call(options[0], "upload", "f.csv", "--sandbox", *options[1:])
+    assert (ended.code, ended.err) == (2, f"svc-async: {problem}\n")
+
+
+@pytest.mark.parametrize(
+    ("variables", "hidden"),
+    [
+        (("SVC_CONSUMER_KEY",), "and SVC_CONSUMER_KEY hides the profile 'default' while it is set; "),
+        (
+            ("SVC_CONSUMER_KEY", "SVC_ADS_URL"),
+            "and SVC_CONSUMER_KEY, SVC_ADS_URL hide the profile 'default' while they are set; ",
+        ),
+    ],
+)
+def test_a_stray_variable_is_named_with_the_profile_that_it_hides(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, variables: tuple[str, ...], hidden: str
+) -> None:
+    for name in variables:
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    alone = call("accounts", "list")
+    (here / "svc_async").mkdir()
+    path = here / "svc_async" / "profiles.toml"
+    path.write_text("[default]\n")
+    path.chmod(0o600)
+    ended = call("accounts", "list")
+    assert (alone.code, ended.code) == (2, 2)
+    assert "hide" not in alone.err
+    assert hidden in ended.err
+    assert "SVC_CONSUMER_SECRET missing" in ended.err
+    path.write_text("no TOML")
+    assert call("accounts", "list").err == alone.err

@@ -47,6 +47,8 @@ class ListRules:
         end = given.get("expires_at")
         start = given.get("effective_at", now)
         if timestamp(end or self.default_times(now)["expires_at"]) <= timestamp(start):
-            raise self.make_error(f"{where}expires_at", f"must be later than {self.begin}", "end")
+            is_past = end is not None and timestamp(end) <= timestamp(now)
+            rule = "must be later than now: it is past" if is_past else f"must be later than {self.begin}"
+            raise self.make_error(f"{where}expires_at", rule, "end")
         if end is not None and self.latest_end is not None and timestamp(end) > timestamp(self.latest_end(now)):
             raise self.make_error(f"{where}expires_at", "must be within 13 months", "end")

@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from svc_async.cli.exit_codes import Exit, Interrupted
-from svc_async.cli.options import JsonFlag, check_port
+from svc_async.cli.options import JsonFlag, check_port, describe_listening
 from svc_async.cli.output.console import say, show, stderr, terminal
 from svc_async.cli.output.json_output import show_item
 from svc_async.cli.signals import run_until_stopped
@@ -58,8 +58,7 @@ def sandbox(
     except Interrupted:
         pass
     except OSError as error:
-        reason = error.strerror or "not possible"
-        raise InvalidArgument("sandbox", f"cannot listen on {host} port {port}: {reason}") from None
+        raise InvalidArgument("sandbox", describe_listening(error, host, port)) from None
     if not as_json:
         say("The sandbox is closed.")
     return Exit.DONE

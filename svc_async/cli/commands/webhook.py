@@ -12,7 +12,7 @@ from cyclopts import App
 from svc_async.cli.commands.register import register
 from svc_async.cli.commands.webhook_check import check
 from svc_async.cli.exit_codes import Exit, Interrupted
-from svc_async.cli.options import JsonFlag, check_port
+from svc_async.cli.options import JsonFlag, check_port, describe_listening
 from svc_async.cli.output.console import print_error, say, show
 from svc_async.cli.output.json_output import show_item, show_json
 from svc_async.cli.sessions import find_signing_key
@@ -69,8 +69,7 @@ def listen(
     except Interrupted:
         pass
     except OSError as error:
-        reason = error.strerror or "not possible"
-        raise InvalidArgument("webhook", f"cannot listen on {host} port {port}: {reason}") from None
+        raise InvalidArgument("webhook", describe_listening(error, host, port)) from None
     if not as_json:
         say(_summarize(receiver.stats))
     return Exit.DONE

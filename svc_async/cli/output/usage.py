@@ -1,0 +1,93 @@
+"""What is wrong with a command line, and what was probably meant."""
+
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+
+__all__ = ["describe_usage"]
+
+_WITH_FILES = frozenset({"audience", "catalog", "do-not-reach"})
+_ONE_FILE = (
+    "A command takes one file at a time: run it for one after the other, except a sync, which needs all rows at once. "
+    "CSV files with the same columns are joined by `awk 'NR == 1 || FNR > 1' A.csv B.csv | svc-async … -`."
+)
+_LISTS = ("--audience", "--list", "--catalog")
+"""The options that name the list of a command; each command has at most one of them."""
+_NAMES_OF_LISTS = frozenset({*_LISTS, "--custom-audience", "--do-not-reach", "--do-not-reach-list", "--dnr"})
+_JOURNALS = frozenset({"--journal", "--journals", "--job"})
+_NO_JOURNAL = (
+    "A sync needs no journal: its state keeps what was accepted. After an interruption, run the same command again."
+)
+_WHERE_LISTS_ARE_MADE = "made in the ads manager of the platform, which shows the id"
+_ABSENT: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("do-not-reach", "sync"): (
+            "A do-not-reach list cannot be synced: `svc-async do-not-reach upload` adds and renews everybody in a "
+            "file, `svc-async do-not-reach remove` takes the people in a file off the list."
+        ),
+        **{
+            (group, verb): f"{noun} are {_WHERE_LISTS_ARE_MADE}."
+            for group, noun in (("audience", "Audiences"), ("do-not-reach", "Do-not-reach lists"))
+            for verb in ("create", "list")
+        },
+    }
+)
+"""What is said of commands that somebody may look for."""
+
+
+def describe_usage(error: CycloptsError, list_groups: Callable[[], Mapping[str, Collection[str]]]) -> str:
+    """Return what is wrong with a command line, what was probably meant, and whose help tells more.
+
+    Args:
+        error: what is wrong.
+        list_groups: returns the names of the commands in each group; that imports all of them.
+    """
+    return f"{_describe(error, list_groups)} See `{' '.join(['svc-async', *(error.command_chain or ()), '--help'])}`."
+
+
+def _describe(error: CycloptsError, list_groups: Callable[[], Mapping[str, Collection[str]]]) -> str:
+    problem: str | None = None
+    if isinstance(error, UnknownCommandError):
+        problem = _describe_command(error, list_groups)
+    elif isinstance(error, UnknownOptionError):
+        problem = _describe_option(error)
+    elif isinstance(error, UnusedCliTokensError):
+        problem = _describe_argument(error)
+    return problem or " ".join(str(error).split())
+
+
+def _describe_command(
+    error: UnknownCommandError, list_groups: Callable[[], Mapping[str, Collection[str]]]
+) -> str | None:
+    """Describe an option before the name of the command, a subcommand without its group, or one that is looked for."""
+    token, *_ = error.unused_tokens or ("",)
+    if token.startswith("-"):
+        return f"{token.partition('=')[0]} must follow the name of a command."
+    if error.command_chain:
+        return _ABSENT.get((error.command_chain[-1], token))
+    found = [f"`svc-async {name} {token}`" for name, commands in list_groups().items() if token in commands]
+    return f'Unknown command "{token}". Did you mean {" or ".join(found)}?' if found else None
+
+
+def _describe_option(error: UnknownOptionError) -> str | None:
+    """Describe an option that has another name here, or that the command has no use for."""
+    option = (error.token.keyword or error.token.value or "").partition("=")[0]
+    if option in _JOURNALS and "sync" in (error.command_chain or ()):
+        return f"Unknown option: {option}. {_NO_JOURNAL}"
+    if option not in _NAMES_OF_LISTS:
+        return None
+    known = _list_options(error.argument_collection)
+    meant = next((each for each in _LISTS if each in known), None)
+    return f"Unknown option: {option}. Did you mean {meant}?" if meant else None
+
+
+def _list_options(arguments: Any) -> Collection[str]:
+    return {name for argument in arguments for name in argument.names}
+
+
+def _describe_argument(error: UnusedCliTokensError) -> str:
+    unexpected = ", ".join(map(str, error.unused_tokens or ()))
+    takes_file = not _WITH_FILES.isdisjoint(error.command_chain or ())
+    return f"Unexpected argument: {unexpected}. {_ONE_FILE if takes_file else ''}".rstrip()
