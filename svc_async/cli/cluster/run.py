@@ -171,7 +171,7 @@ class _ClusterJob:
         return self.options.failures_file or name_failures_file(self.spec, self.file)
 
     async def _work(self, watch: _JobObserver) -> Report | None:
-        import_cluster("clients")  # a missing extra shows before anything is started
+        _check_extra(self.options, self.cluster)
         async with AsyncExitStack() as stack:
             url = await stack.enter_async_context(_open_state_url(self.options, self.cluster))
             session = await stack.enter_async_context(open_session(self.options.profile, state_url=url))
@@ -199,6 +199,16 @@ def _find_report(error: BatchError) -> Report:
     return error.report.total if isinstance(error.report, SyncReport) else error.report
 
 
+def _check_extra(options: RunOptions, cluster: WorkerOptions) -> None:
+    """Check that a cluster can be used, before anything is started.
+
+    Raises:
+        InvalidArgument: an extra is missing; its name is that of the one that brings everything.
+    """
+    embedded = cluster.cluster == _LOCAL and not (options.state_url or profiles.find_state_url(options.profile))
+    import_cluster("clients", extra="local-cluster" if embedded else "cluster")
+
+
 def _open_client(options: WorkerOptions) -> Any:
     clients = import_cluster("clients")
     logging.getLogger("distributed").setLevel(logging.ERROR)  # what happens to workers is no news to users
@@ -222,9 +232,17 @@ async def _open_state_url(options: RunOptions, cluster: WorkerOptions) -> AsyncG
             _check_url_of_workers(options, url)
             yield url
         return
-    async with SharedState.embedded() as state:
+    async with AsyncExitStack() as stack:
+        state = await _start_embedded_state(stack)
         with _set_variable(state.url):
             yield state.url
+
+
+async def _start_embedded_state(stack: AsyncExitStack) -> SharedState:
+    try:
+        return await stack.enter_async_context(SharedState.embedded())
+    except InvalidArgument as error:
+        raise InvalidArgument("--cluster", f"local without --state-url {error.rule}") from None
 
 
 def _check_url_of_workers(options: RunOptions, url: str) -> None:
