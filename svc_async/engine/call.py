@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from svc_async.clock import Clock
-from svc_async.errors import InvalidArgument, RateLimited, Sent, SvcError
+from svc_async.errors import InvalidArgument, RateLimited, Sent, SvcError, TransportError
 from svc_async.governor.slot import Slot
 from svc_async.monitoring import CallEvent, LimitExceededEvent, LimitWaitEvent
 from svc_async.printable import clean
@@ -237,4 +237,6 @@ def _describe(error: BaseException) -> str:
     if status is not None:
         return f"{type(error).__name__} (HTTP {status})"
     sent = f" (sent: {error.sent})" if isinstance(error, SvcError) and error.sent is not Sent.NO else ""
-    return f"{type(error).__name__}{sent}"
+    # The words of a transport error are of the SDK; the call, which follows them, has been named.
+    reason = f": {error.args[0].partition(': ')[0]}" if isinstance(error, TransportError) else ""
+    return f"{type(error).__name__}{reason}{sent}"

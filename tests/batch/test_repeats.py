@@ -40,7 +40,10 @@ UPLOAD = "POST /12/accounts/{account_id}/custom_audiences/{custom_audience_id}/u
         (Fault.http(503, retry_after=7), "ServerError (HTTP 503); repeated in 7 s"),
         (Fault.http(503, retry_after=1_800), "ServerError (HTTP 503); repeated in 1,800 s"),
         (Fault.http(503), "ServerError (HTTP 503); repeated in 120 s"),
-        (Fault.drop_connection(), "TransportError (sent: maybe); repeated in 120 s"),
+        (
+            Fault.drop_connection(),
+            "TransportError: the connection was closed before an answer (sent: maybe); repeated in 120 s",
+        ),
         (Fault.partial_counts(success=1, total=5), "CountMismatch (sent: maybe); repeated in 120 s"),
         (Fault.http(423), "ApiError (HTTP 423); repeated in 0 s"),
     ],

@@ -114,7 +114,7 @@ async def test_debug_is_one_line_an_attempt(sandbox: Sandbox, caplog: pytest.Log
 
     attempts = [line for level, line in list_lines(caplog) if level == "DEBUG"]
     assert len(attempts) == 3
-    assert ": attempt 1: TransportError (sent: maybe) in 0" in attempts[0]
+    assert ": attempt 1: TransportError: the connection was closed before an answer (sent: maybe) in 0" in attempts[0]
     assert attempts[1].startswith("GET /12/accounts/{account_id}: attempt 2: HTTP 200 in 0")
     assert attempts[2].endswith(
         f"0.000 s of them at the rate limit, 0 bytes sent, {size} received, request id application/json;charset=utf-8"
@@ -235,5 +235,5 @@ async def test_a_call_without_an_answer_says_whether_it_was_sent(
     with pytest.raises(TransportError):
         await session.accounts.create()
     assert [line.partition(" in ")[0] for _, line in list_lines(caplog)] == [
-        "POST /12/accounts: TransportError (sent: maybe)"
+        "POST /12/accounts: TransportError: the connection was closed before an answer (sent: maybe)"
     ]

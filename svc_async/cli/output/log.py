@@ -2,11 +2,12 @@
 
 import logging
 import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from svc_async.cli.output.console import say, terminal
+from svc_async.cli.output.console import say, stderr, terminal
 from svc_async.errors import InvalidArgument
 from svc_async.monitoring.logs import show
 
@@ -15,18 +16,27 @@ __all__ = ["hide_warnings", "print_log"]
 _STYLES = {logging.DEBUG: "dim", logging.INFO: "dim", logging.WARNING: "yellow"}
 
 
+_LONG_PATH = re.compile(r"^([A-Z]+) /\S*/([^\s/]+):(?= )")
+"""The beginning of a message about a call: its method and path."""
+
+
 class _LogPrinter(logging.Handler):
     """Prints records to stderr, above a bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            say(
-                (f"{record.levelname.lower()}: ", _STYLES.get(record.levelno, "bold red")),
-                record.getMessage(),
-                needed=True,
-            )
+            level, message = f"{record.levelname.lower()}: ", record.getMessage()
+            console = stderr()
+            if console.is_terminal:
+                message = _shorten(message, console.width - len(level))
+            say((level, _STYLES.get(record.levelno, "bold red")), message, needed=True)
         except Exception:  # noqa: BLE001 - as all handlers do: a message that cannot be printed stops no job
             self.handleError(record)
+
+
+def _shorten(message: str, width: int) -> str:
+    """Return the message of a call in one line of a terminal if the end of its path is enough for that."""
+    return message if len(message) <= width else _LONG_PATH.sub(r"\1 …/\2:", message, count=1)
 
 
 @contextmanager
