@@ -1,8 +1,10 @@
 """User files in CSV."""
 
+import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from svc_async.printable import clean
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, TextReader
 from svc_async.sources.blocks.files import Input, compute_digest, open_input
 from svc_async.sources.columns import IGNORED, ColumnMatcher
@@ -11,10 +13,12 @@ from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import SLICE_ROWS
-from svc_async.users.names import USERS, Vocabulary
+from svc_async.users.names import USERS, Vocabulary, normalize_name
 from svc_async.users.tables import Rows
 
 __all__ = ["CsvSource"]
+
+_log = logging.getLogger("svc_async")
 
 
 class CsvSource:
@@ -78,6 +82,9 @@ class CsvSource:
         self.columns: Sequence[str] = tuple(key for key in keys if key != IGNORED)
         self.ignored: Sequence[str] = tuple(name for name, key in zip(names, keys, strict=True) if key == IGNORED)
         self._wanted = [index for index, key in enumerate(keys) if key != IGNORED]
+        if self._has_second_header(vocabulary, clean_name):
+            said = "line 1 of %s looks like a header, and is read as a row, since the columns were named"
+            _log.warning(said, clean(self.name))
         self._lines = LineIndex()
         self._slices: Generator[Iterable[Sequence[str]], None, None] | None = None
 
@@ -90,6 +97,12 @@ class CsvSource:
     def bytes_read(self) -> int:
         """How many bytes `rows()` has read."""
         return self._text.bytes_read if self._slices is not None else 0
+
+    def _has_second_header(self, vocabulary: Vocabulary, clean_name: Callable[[str], str]) -> bool:
+        """Return whether the first line holds names of columns, although their names were given."""
+        names = {normalize_name(name) for name in self.names}
+        cells = [clean_name(cell) for cell in self._table.first if cell.strip()]
+        return bool(cells) and all(normalize_name(cell) in names or vocabulary.find_key(cell) for cell in cells)
 
     async def check(self) -> None:
         """Read the whole file to find what would stop a job midway, before anything is sent.

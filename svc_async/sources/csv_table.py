@@ -58,6 +58,7 @@ class CsvTable:
     Attributes:
         header: the names of the columns.
         delimiter: the character between cells.
+        first: the cells of the first line, if the names of the columns were given.
 
     Raises:
         UnusableFile: there is no header.
@@ -77,6 +78,7 @@ class CsvTable:
         self._slice_size = slice_size
         self._preamble = 0
         self._has_header = header is None
+        self.first: Sequence[str] = ()
         self.header, self.delimiter = self._read_header(delimiter, header)
 
     @property
@@ -166,6 +168,7 @@ class CsvTable:
                 delimiter = delimiter or hint[1]
         delimiter = delimiter or _detect_delimiter(first)
         if header is not None:
+            self.first = _split_cells(first, delimiter)
             return [*header], delimiter
         if not first.strip(f"{DELIMITERS} \r\n"):
             raise self._text.refuse("has no header: line 1 is blank")

@@ -263,6 +263,28 @@ def test_the_columns_of_a_file_without_a_header_can_be_named(call: Call, here: P
     assert "2 accepted" in ended.out
 
 
+@pytest.mark.parametrize(
+    ("first", "columns", "warned"),
+    [
+        ("email,phone", "email,phone", True),
+        ("Mail,Tel", "mail,tel", True),
+        ("E-Mail,", "mail,tel", True),
+        ("b@example.org,phone", "email,phone", False),
+        (",", "email,phone", False),
+    ],
+)
+def test_a_header_is_noticed_where_columns_are_named(
+    call: Call, here: Path, first: str, columns: str, warned: bool
+) -> None:
+    (here / "customers.csv").write_text(f"{first}\na@example.org,+4930123456\n")
+    mapping = ("--map", "mail=email", "--map", "tel=phone") if columns == "mail,tel" else ()
+    ended = call("audience", "upload", "customers.csv", "--sandbox", "--columns", columns, *mapping)
+    warning = (
+        "warning: line 1 of customers.csv looks like a header, and is read as a row, since the columns were named\n"
+    )
+    assert (warning in ended.err) is warned
+
+
 def test_a_column_is_mapped_to_any_common_name(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text("Telefon,Kunde\n+4930123456,7\n")
     options = ("--map", "Telefon=phone", "--map", "Kunde=-")
