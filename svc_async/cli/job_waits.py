@@ -25,11 +25,14 @@ class JobWaits:
             if that is not known.
         quarantine: seconds that the job waits, at most, before it sends anything in doubt when it is resumed now, on
             this machine; None if it runs, is finished, or that is not known.
+        was_resumed: whether it is not the first run. After a kill it sends nothing before a quarantine is over that
+            begins with its resumption; the journal does not know when that was.
     """
 
     turned_away: int = 0
     resends_from: datetime | None = None
     quarantine: float | None = None
+    was_resumed: bool = False
 
     def describe(self) -> Sequence[str]:
         """Describe them in sentences."""
@@ -38,7 +41,12 @@ class JobWaits:
             were = "was turned away and is" if self.turned_away == 1 else "were turned away and are"
             told += [f"{count(self.turned_away, 'request')} {were} sent again after a delay."]
         if self.resends_from is not None:
-            told += [f"Requests without an answer are not sent again before {self.resends_from:%H:%M:%S} UTC."]
+            later = (
+                ", or a whole quarantine after the job was resumed if it had been killed" if self.was_resumed else ""
+            )
+            told += [
+                f"Requests without an answer are sent again at {self.resends_from:%H:%M:%S} UTC at the earliest{later}."
+            ]
         if self.quarantine:
             told += [f"When it is resumed, it first waits up to {format_duration(self.quarantine)} for the quarantine."]
         return told
@@ -51,7 +59,11 @@ def find_waits(record: JournalRecord, clock: Clock) -> JobWaits:
         return JobWaits()
     settings = None if note is None else note.spec.settings
     if record.running:
-        return JobWaits(turned_away=record.turned_away, resends_from=_find_earliest(record, settings, clock.now()))
+        return JobWaits(
+            turned_away=record.turned_away,
+            resends_from=_find_earliest(record, settings, clock.now()),
+            was_resumed=record.runs > 1,
+        )
     is_on_cluster = note is not None and note.cluster_job is not None  # its shards wait for different times
     return JobWaits(quarantine=None if settings is None or is_on_cluster else _find_rest(record, settings, clock))
 

@@ -91,8 +91,10 @@ async def test_a_request_in_doubt_is_not_sent_again_before_its_quarantine(path: 
         record = JournalRecord.read(path)
         earliest = clock.now() + timedelta(seconds=QUARANTINE)
         assert find_waits(record, clock) == JobWaits(resends_from=earliest)
-        told = f"Requests without an answer are not sent again before {earliest:%H:%M:%S} UTC."
+        told = f"Requests without an answer are sent again at {earliest:%H:%M:%S} UTC at the earliest."
         assert told in render(record, clock)
+        (resumed,) = find_waits(attrs.evolve(record, runs=2), clock).describe()
+        assert resumed.startswith(told[:-1] + ", or a whole quarantine after the job was resumed")
         await clock.advance(seconds=QUARANTINE)
         assert find_waits(record, clock) == JobWaits()  # when it is sent again is not known any more
 
