@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from svc_async.sandbox import Sandbox
 from tests.support.command import Call
 
 JSON = {"json": "", "verbose": "", "quiet": ""}
@@ -123,3 +124,23 @@ def test_a_group_lists_its_commands_with_what_they_do(call: Call, group: str) ->
     listed = {match["name"] for match in COMMAND.finditer(ended.out)}
     assert listed == expected
     assert all(re.search(rf"│ +{name} +[A-Z].*\.", ended.out) for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("audience upload", "The ads manager of the platform, where it is made, shows the id; a sandbox has 1nmth."),
+        (
+            "do-not-reach upload",
+            "The ads manager of the platform, where it is made, shows the id; a sandbox has dnr7k1.",
+        ),
+        ("audience remove", "A sync whose file still has them sends them again when their row changes"),
+    ],
+)
+def test_help_says_what_the_options_alone_do_not(call: Call, command: str, told: str) -> None:
+    assert told in " ".join(call(*command.split(), "--help").out.split())
+
+
+def test_the_ids_in_the_help_are_those_of_the_sandbox() -> None:
+    sandbox = Sandbox()
+    assert (sandbox.audience_id, sandbox.do_not_reach_list_id) == ("1nmth", "dnr7k1")

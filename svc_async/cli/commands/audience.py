@@ -47,7 +47,8 @@ def upload(
     Args:
         file: A file in CSV (with a header), JSON lines or Parquet, compressed or not; - is standard input.
         account: The ad account. Required without --sandbox.
-        audience: The custom audience. Required without --sandbox.
+        audience: The custom audience. The ads manager of the platform, where it is made, shows the id; a sandbox has
+            1nmth. Required without --sandbox.
         effective_at: When the users become members, in ISO 8601 with a time zone. [default: now]
         expires_at: When they cease to be members. [default: 13 months from now]
     """
@@ -78,10 +79,14 @@ def remove(
 ) -> int:
     """Remove the users of a file from an audience: everybody who has one of their identifiers.
 
+    A sync whose file still has them sends them again when their row changes or their membership is renewed: take them
+    out of that file too, or put them on a do-not-reach list.
+
     Args:
         file: A file in CSV (with a header), JSON lines or Parquet, compressed or not; - is standard input.
         account: The ad account. Required without --sandbox.
-        audience: The custom audience. Required without --sandbox.
+        audience: The custom audience. The ads manager of the platform, where it is made, shows the id; a sandbox has
+            1nmth. Required without --sandbox.
     """
     spec = UploadSpec(
         target=TargetSpec(kind="audience", account_id=account, list_id=audience),
@@ -115,7 +120,8 @@ def sync(
     Args:
         file: All users of the audience: CSV (with a header), JSON lines or Parquet; - is standard input.
         account: The ad account. Required without --sandbox.
-        audience: The custom audience. Required without --sandbox.
+        audience: The custom audience. The ads manager of the platform, where it is made, shows the id; a sandbox has
+            1nmth. Required without --sandbox.
     """
     spec = SyncSpec(
         target=TargetSpec(kind="audience", account_id=account, list_id=audience),

@@ -35,7 +35,8 @@ def upload(
     Args:
         file: A file in CSV (with a header), JSON lines or Parquet, compressed or not; - is standard input.
         account: The ad account. Required without --sandbox.
-        list_id: The do-not-reach list. Required without --sandbox.
+        list_id: The do-not-reach list. The ads manager of the platform, where it is made, shows the id; a sandbox has
+            dnr7k1. Required without --sandbox.
         expires_at: When the users leave the list, in ISO 8601 with a time zone. [default: 13 months from now]
     """
     spec = UploadSpec(
@@ -67,7 +68,8 @@ def remove(
     Args:
         file: A file in CSV (with a header), JSON lines or Parquet, compressed or not; - is standard input.
         account: The ad account. Required without --sandbox.
-        list_id: The do-not-reach list. Required without --sandbox.
+        list_id: The do-not-reach list. The ads manager of the platform, where it is made, shows the id; a sandbox has
+            dnr7k1. Required without --sandbox.
     """
     spec = UploadSpec(
         target=TargetSpec(kind="do_not_reach_list", account_id=account, list_id=list_id),
