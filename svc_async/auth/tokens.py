@@ -6,6 +6,9 @@ Theory of operation.
 makes the call once more; that second answer is final. Of several calls rejected with the same token, the first starts
 the renewal and the others join it; a call that finds another token in the cache than the rejected one just uses it.
 
+If the service gives a token that it rejects, or none because it was asked too often, it is not asked for a while.
+Calls meanwhile are not sent: they fail with that refusal, and with the time when the next token is requested.
+
 A fetch does not belong to the call that started it: that call may be cancelled, and the fetch continues for the other
 callers and for the token, which would otherwise be lost in transit. All callers share its outcome, a failure included.
 
@@ -16,7 +19,7 @@ import asyncio
 import copy
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
@@ -24,7 +27,8 @@ import attrs
 from svc_async.auth.authorization import Authorization, bearer
 from svc_async.auth.credentials import OAuth2UserCredentials
 from svc_async.clock import Clock
-from svc_async.errors import AccessDenied, ApiError, SvcError, Unauthorized
+from svc_async.errors import AccessDenied, ApiError, Unauthorized
+from svc_async.wire.outcome import repeat_refusal
 
 __all__ = ["AppTokens", "Token", "Tokens", "UserTokens"]
 
@@ -38,6 +42,8 @@ _TOKEN_REQUESTED_TOO_OFTEN = 99
 # Unspecified: how often is too often (contract UNS-bearer-too-often). After such a refusal no token is requested for
 # this long, or until its `retry-after`.
 _COOL_DOWN = timedelta(minutes=15)
+_NONE_GIVEN = "nothing was sent: until then no bearer token is requested, as the service refused to give one"
+_SAME_GIVEN = "nothing was sent: until then no bearer token is requested, as the service gave one again that it rejects"
 # Unspecified: the lifetime of tokens (contract UNS-token-lifetime). One that expires within this is refreshed first.
 _EXPIRY_MARGIN = timedelta(seconds=60)
 _CLOSE_TIMEOUT = 5.0
@@ -115,8 +121,7 @@ class AppTokens:
     _fetch: Callable[[], Awaitable[str]] | None
     _clock: Clock
     _token: Token | None = None
-    _refusal: SvcError | None = attrs.field(init=False, default=None)
-    _cool_down_ends: datetime | None = attrs.field(init=False, default=None)
+    _refusal: ApiError | None = attrs.field(init=False, default=None)
     _fetching: "_SingleFlight[Token]" = attrs.field(
         init=False, repr=False, default=attrs.Factory(lambda self: _SingleFlight(self._fetch_token), takes_self=True)
     )
@@ -129,20 +134,22 @@ class AppTokens:
         except Unauthorized as refusal:
             if self._fetch is None or not (any_refusal or refusal.has_code(_INVALID_TOKEN)):
                 raise
+            if self._find_wait() > 0:
+                raise  # this call was sent, and there is no other token for it
             renewed = await self.renew(token)
         try:
             return await call(renewed.authorization)
         except Unauthorized as refusal:
             if renewed == token and refusal.has_code(_INVALID_TOKEN):
-                self._start_cool_down(refusal)
+                self._start_cool_down(refusal, _SAME_GIVEN)
             raise
 
     async def current(self) -> Token:
         """Return the token; fetch it if there is none.
 
         Raises:
-            Forbidden: it was requested too often (code 99); no request is sent until the cool-down ends.
-            ApiError: the service refused for another reason.
+            Forbidden: it was requested too often (code 99).
+            ApiError: the service refused for another reason, or no token is requested until the cool-down ends.
         """
         return self._token if self._token is not None else await self._join_fetch()
 
@@ -160,9 +167,17 @@ class AppTokens:
         """Wait for a fetch in progress."""
         await self._fetching.close(self._clock)
 
+    def _find_wait(self) -> float:
+        """Return the seconds until the cool-down ends; without one, they are not greater than 0."""
+        ends = None if self._refusal is None else self._refusal.retry_at
+        return 0.0 if ends is None else (ends - self._clock.now()).total_seconds()
+
     async def _join_fetch(self) -> Token:
-        if self._refusal is not None and self._cool_down_ends is not None and self._clock.now() < self._cool_down_ends:
-            raise copy.copy(self._refusal)  # each has a traceback of its own
+        wait = self._find_wait()
+        if self._refusal is not None and wait > 0:
+            error = copy.copy(self._refusal)  # each has a traceback of its own
+            error.retry_after = wait
+            raise error
         return await self._fetching.result()
 
     async def _fetch_token(self) -> Token:
@@ -171,16 +186,16 @@ class AppTokens:
             token = self._token = Token(await self._fetch())
         except ApiError as refusal:
             if refusal.has_code(_TOKEN_REQUESTED_TOO_OFTEN):
-                self._start_cool_down(refusal)
+                self._start_cool_down(refusal, _NONE_GIVEN)
             raise
         self._refusal = None
         return token
 
-    def _start_cool_down(self, refusal: ApiError) -> None:
+    def _start_cool_down(self, refusal: ApiError, reason: str) -> None:
         now = self._clock.now()
         self._token = None
-        self._refusal = refusal
-        self._cool_down_ends = max(now + _COOL_DOWN, refusal.retry_at or now)
+        ends = max(now + _COOL_DOWN, refusal.retry_at or now)
+        self._refusal = repeat_refusal(refusal, reason, retry_at=ends)
 
 
 @attrs.define(eq=False)

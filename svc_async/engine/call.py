@@ -99,6 +99,9 @@ class Call(Generic[T]):
         result = f"HTTP {self.answer.status}" if self.answer else "no answer"
         if error is not None:
             result = _describe(error)
+        if not self.attempts:  # there was no token to send it with
+            _log.info("%s: %s, not sent", self._name, result)
+            return
         tries = f", {self.attempts} attempts" if self.attempts > 1 else ""
         waited = f", waited {self._waited:.3f} s" if self._waited else ""
         _log.info("%s: %s in %.3f s%s%s", self._name, result, self.measure_time(), tries, waited)

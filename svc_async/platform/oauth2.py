@@ -108,7 +108,7 @@ class OAuth2:
         """Return the app-only bearer token; calls that need it request it by themselves.
 
         It is requested once and cached. Too many token requests fail with 403, code 99; the session then backs off for
-        15 minutes.
+        15 minutes: until `retry_at` nothing is sent.
 
         Raises:
             AccessDenied: the session has neither an app nor a bearer token.

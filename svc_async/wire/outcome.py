@@ -28,7 +28,16 @@ from svc_async.errors import (
     UnexpectedAnswer,
 )
 
-__all__ = ["Effect", "Outcome", "Repeat", "api_error", "may_have_worked", "outcome_for_status", "outcome_of"]
+__all__ = [
+    "Effect",
+    "Outcome",
+    "Repeat",
+    "api_error",
+    "may_have_worked",
+    "outcome_for_status",
+    "outcome_of",
+    "repeat_refusal",
+]
 
 
 class Effect(enum.Enum):
@@ -165,6 +174,27 @@ def api_error(
         repeatable=outcome.repeat is not Repeat.NEVER,
         sent=Sent.MAYBE if outcome.effect is Effect.MAYBE else Sent.YES,
     )
+
+
+def repeat_refusal(refusal: ApiError, reason: str, *, retry_at: datetime | None = None) -> ApiError:
+    """Build the exception of a call that is not sent because of an earlier refusal; it has the same class and codes.
+
+    Args:
+        refusal: the earlier one.
+        reason: why it is not sent, for the message.
+        retry_at: when the call may be sent; None if it never helps.
+    """
+    error = type(refusal)(
+        status=refusal.status,
+        errors=refusal.errors,
+        headers=refusal.headers,
+        request_id=refusal.request_id,
+        retry_at=retry_at,
+        repeatable=retry_at is not None,
+        sent=Sent.NO,
+    )
+    error.args = (f"{error.args[0]}; {reason}",)
+    return error
 
 
 def _row(status: int, codes: Iterable[str | int], headers: Mapping[str, str]) -> _Row:

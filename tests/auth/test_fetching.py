@@ -105,6 +105,21 @@ async def test_the_same_token_again_is_the_end_for_a_while_only_if_it_is_invalid
     assert service.asked == asked
 
 
+async def test_a_call_that_was_sent_before_the_cool_down_fails_with_its_own_refusal(clock: VirtualClock) -> None:
+    service, own = Service(["same"] * 9), api_error(status=401, errors=[ErrorDetail(code=89)])
+    tokens = AppTokens(service.fetch, clock)
+
+    async def call_slowly(_: Authorization) -> None:
+        with pytest.raises(Unauthorized):
+            await tokens.call_with_token(accept("other"))
+        raise own
+
+    with pytest.raises(Unauthorized) as caught:
+        await tokens.call_with_token(call_slowly)
+    assert caught.value is own
+    assert service.asked == 2
+
+
 async def test_a_given_token_that_cannot_be_requested_stays(clock: VirtualClock) -> None:
     tokens = AppTokens(None, clock, Token("mine"))
     for _ in range(2):
