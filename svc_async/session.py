@@ -274,7 +274,7 @@ class Session(RawCalls):
 
         Args:
             credentials: the credentials of the user. Those without an app use that of this session.
-            on_token: as for `Session`, for the tokens of this user; that of this session is not called.
+            on_token: as for `Session`, also if another session refreshed the token; that of this session is not called.
 
         Raises:
             InvalidArgument: these are no credentials.

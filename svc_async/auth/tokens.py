@@ -9,23 +9,24 @@ the renewal and the others join it; a call that finds another token in the cache
 If the service gives a token that it rejects, or none because it was asked too often, it is not asked for a while.
 Calls meanwhile are not sent: they fail with that refusal, and with the time when the next token is requested.
 
-A fetch does not belong to the call that started it: that call may be cancelled, and the fetch continues for the other
-callers and for the token, which would otherwise be lost in transit. All callers share its outcome, a failure included.
+The token of a user is refreshed once for all sessions over the same connections (`Refreshes`). Each of these tells its
+own `on_token`, before its calls use the token.
 
 How tokens are fetched is passed in: these classes know neither the service nor a connection.
 """
 
-import asyncio
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import attrs
 
 from svc_async.auth.authorization import Authorization, bearer
 from svc_async.auth.credentials import OAuth2UserCredentials
+from svc_async.auth.refreshes import Refreshes
+from svc_async.auth.single_flight import SingleFlight
 from svc_async.clock import Clock
 from svc_async.errors import AccessDenied, ApiError, Unauthorized
 from svc_async.wire.outcome import repeat_refusal
@@ -46,8 +47,6 @@ _NONE_GIVEN = "nothing was sent: until then no bearer token is requested, as the
 _SAME_GIVEN = "nothing was sent: until then no bearer token is requested, as the service gave one again that it rejects"
 # Unspecified: the lifetime of tokens (contract UNS-token-lifetime). One that expires within this is refreshed first.
 _EXPIRY_MARGIN = timedelta(seconds=60)
-_CLOSE_TIMEOUT = 5.0
-"""Seconds that a fetch has to finish when its session closes."""
 
 
 class Tokens(Protocol):
@@ -61,39 +60,6 @@ class Tokens(Protocol):
             any_refusal: a 401 without a reason is about the token as well.
         """
         ...
-
-
-@attrs.define(eq=False)
-class _SingleFlight(Generic[T]):
-    """At most one fetch at a time: all callers wait for the same one."""
-
-    _fetch: Callable[[], Coroutine[Any, Any, T]]
-    _task: "asyncio.Task[T] | None" = None
-
-    async def result(self) -> T:
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._fetch())
-            self._task.add_done_callback(_retrieve_exception)
-        return await asyncio.shield(self._task)
-
-    async def close(self, clock: Clock) -> None:
-        """Wait a while for the fetch: its result may be all that is left of a token. Then cancel it."""
-        if self._task is None or self._task.done():
-            return
-        try:
-            async with clock.timeout(_CLOSE_TIMEOUT):
-                await asyncio.wait({self._task})
-        except TimeoutError:
-            pass
-        finally:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
-
-def _retrieve_exception(task: "asyncio.Task[object]") -> None:
-    """Keep asyncio from logging a failure that no caller waited for."""
-    if not task.cancelled():
-        task.exception()
 
 
 @attrs.frozen
@@ -122,8 +88,8 @@ class AppTokens:
     _clock: Clock
     _token: Token | None = None
     _refusal: ApiError | None = attrs.field(init=False, default=None)
-    _fetching: "_SingleFlight[Token]" = attrs.field(
-        init=False, repr=False, default=attrs.Factory(lambda self: _SingleFlight(self._fetch_token), takes_self=True)
+    _fetching: "SingleFlight[Token]" = attrs.field(
+        init=False, repr=False, default=attrs.Factory(lambda self: SingleFlight(self._fetch_token), takes_self=True)
     )
 
     async def call_with_token(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
@@ -206,16 +172,17 @@ class UserTokens:
         credentials: the token and its refresh token.
         refresh: requests the next token; the refresh token in the answer replaces the one that was used.
         clock: the source of time.
-        on_token: called with each new token before any call uses it. Plain, or a coroutine function.
+        on_token: called with each new token before any call of this session uses it. Plain, or a coroutine function.
+        refreshes: those of all sessions over the same connections.
     """
 
     credentials: OAuth2UserCredentials
     _refresh: Callable[[OAuth2UserCredentials], Awaitable[OAuth2UserCredentials]]
     _clock: Clock
     _on_token: Callable[[OAuth2UserCredentials], object] | None = None
-    _refusal: ApiError | None = attrs.field(init=False, default=None)
-    _refreshing: "_SingleFlight[OAuth2UserCredentials]" = attrs.field(
-        init=False, repr=False, default=attrs.Factory(lambda self: _SingleFlight(self._fetch_token), takes_self=True)
+    _refreshes: Refreshes = attrs.field(repr=False, factory=Refreshes)
+    _refreshing: "SingleFlight[OAuth2UserCredentials]" = attrs.field(
+        init=False, repr=False, default=attrs.Factory(lambda self: SingleFlight(self._fetch_token), takes_self=True)
     )
 
     async def call_with_token(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
@@ -233,12 +200,12 @@ class UserTokens:
 
     async def current(self) -> Token:
         """Return the token; refresh it first if it is about to expire."""
-        if self._expires_soon:
+        if self._expires_soon(self.credentials):
             await self.refresh()
         return self._token
 
     async def refresh(self) -> OAuth2UserCredentials:
-        """Refresh the token now.
+        """Refresh the token now; if another session has done so with the same refresh token, take what it was given.
 
         Raises:
             AccessDenied: there is no refresh token: `offline.access` was not granted.
@@ -246,8 +213,6 @@ class UserTokens:
         """
         if self.credentials.refresh_token is None:
             raise AccessDenied("the credentials have no refresh token; the scope `offline.access` grants one")
-        if self._refusal is not None:
-            raise copy.copy(self._refusal)
         return await self._refreshing.result()
 
     async def close(self) -> None:
@@ -258,20 +223,16 @@ class UserTokens:
     def _token(self) -> Token:
         return Token(self.credentials.access_token)
 
-    @property
-    def _expires_soon(self) -> bool:
-        expiry = self.credentials.expires_at
-        if expiry is None or self.credentials.refresh_token is None:
+    def _expires_soon(self, credentials: OAuth2UserCredentials) -> bool:
+        expiry = credentials.expires_at
+        if expiry is None or credentials.refresh_token is None:
             return False
         return self._clock.now() >= expiry - _EXPIRY_MARGIN
 
     async def _fetch_token(self) -> OAuth2UserCredentials:
-        try:
-            renewed = await self._refresh(self.credentials)
-        except ApiError as refusal:
-            if refusal.has_code("invalid_grant"):
-                self._refusal = refusal
-            raise
+        renewed = self._refreshes.find_latest(self.credentials)
+        if renewed is self.credentials or self._expires_soon(renewed):
+            renewed = await self._refreshes.refresh(renewed, self._refresh)
         try:
             await self._notify(renewed)
         finally:

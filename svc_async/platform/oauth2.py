@@ -186,7 +186,8 @@ class OAuth2:
     async def refresh(self) -> OAuth2UserCredentials:
         """Refresh the token of this session's user now; calls do so by themselves.
 
-        The refresh token changes as well: store what `Session(on_token=)` receives.
+        If another session over the same connections has done so, its token is taken. The refresh token changes as well:
+        store what `Session(on_token=)` receives.
 
         Raises:
             AccessDenied: the session's credentials are not `OAuth2UserCredentials` with a refresh token.

@@ -18,8 +18,9 @@ from svc_async.auth.credentials import (
     OAuth2UserCredentials,
     has_user,
 )
+from svc_async.auth.refreshes import Refreshes
 from svc_async.auth.tokens import AppTokens, Token, UserTokens
-from svc_async.clock import require_event_loop
+from svc_async.clock import Clock, require_event_loop
 from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
@@ -51,6 +52,23 @@ __all__ = [
 ]
 
 
+@attrs.frozen
+class SharedTokens:
+    """The tokens of all sessions over the same connections.
+
+    Attributes:
+        open: those of each session, as long as one of these is used.
+        refreshes: the refreshes of users' tokens.
+    """
+
+    open: "WeakSet[AppTokens | UserTokens]" = attrs.field(factory=WeakSet)
+    refreshes: Refreshes = attrs.field(factory=Refreshes)
+
+    async def close(self, clock: Clock) -> None:
+        """Wait for the requests for tokens that are in progress."""
+        await asyncio.gather(self.refreshes.close(clock), *(tokens.close() for tokens in self.open))
+
+
 @attrs.frozen(kw_only=True)
 class SessionResources:
     """What a session uses while it is open.
@@ -60,14 +78,14 @@ class SessionResources:
         pipeline: makes calls with the session's credentials.
         app_tokens: the app-only bearer token, if it is known or can be fetched.
         user_tokens: the scoped token of the user, if the credentials have one.
-        open_tokens: the tokens of all sessions over these connections, as long as one of these is used.
+        shared_tokens: the tokens of all sessions over these connections.
     """
 
     settings: SessionSettings
     pipeline: Pipeline
     app_tokens: AppTokens | None
     user_tokens: UserTokens | None
-    open_tokens: "WeakSet[AppTokens | UserTokens]"
+    shared_tokens: SharedTokens
 
     @property
     def ads_pipeline(self) -> Pipeline:
@@ -115,7 +133,7 @@ class SessionResources:
             origin=None,
         )
         shares_token = app is own and not isinstance(credentials, BearerToken)
-        return _build_resources(settings, pipeline, self.open_tokens, self.app_tokens if shares_token else None)
+        return _build_resources(settings, pipeline, self.shared_tokens, self.app_tokens if shares_token else None)
 
     async def close_tokens(self) -> None:
         """Wait for a refresh of the user's token that is in progress."""
@@ -143,32 +161,28 @@ async def open_resources(source: SettingsSource, stack: AsyncExitStack) -> Sessi
     governor = await _open_governor(settings, stack)
     pipeline = _build_pipeline(settings, governor)
     stack.push_async_callback(pipeline.transport.close)
-    resources = _build_resources(settings, pipeline, WeakSet())
-    stack.push_async_callback(_close_all, resources.open_tokens)
+    resources = _build_resources(settings, pipeline, SharedTokens())
+    stack.push_async_callback(resources.shared_tokens.close, settings.clock)
     return resources
 
 
 def _build_resources(
     settings: SessionSettings,
     pipeline: Pipeline,
-    open_tokens: "WeakSet[AppTokens | UserTokens]",
+    shared_tokens: SharedTokens,
     app_tokens: AppTokens | None = None,
 ) -> SessionResources:
     app_tokens = app_tokens or _build_app_tokens(settings, pipeline)
-    user_tokens = _build_user_tokens(settings, pipeline)
-    open_tokens.update(tokens for tokens in (app_tokens, user_tokens) if tokens is not None)
+    user_tokens = _build_user_tokens(settings, pipeline, shared_tokens.refreshes)
+    shared_tokens.open.update(tokens for tokens in (app_tokens, user_tokens) if tokens is not None)
     is_app = isinstance(settings.credentials, AppCredentials | BearerToken)
     return SessionResources(
         settings=settings,
         pipeline=pipeline.but(tokens=app_tokens if is_app else user_tokens),
         app_tokens=app_tokens,
         user_tokens=user_tokens,
-        open_tokens=open_tokens,
+        shared_tokens=shared_tokens,
     )
-
-
-async def _close_all(open_tokens: "WeakSet[AppTokens | UserTokens]") -> None:
-    await asyncio.gather(*(tokens.close() for tokens in open_tokens))
 
 
 async def _open_governor(settings: SessionSettings, stack: AsyncExitStack) -> Governor:
@@ -226,10 +240,10 @@ async def _fetch_token(pipeline: Pipeline, app: AppCredentials) -> str:
     return (await fetch_app_token(pipeline, app)).access_token
 
 
-def _build_user_tokens(settings: SessionSettings, pipeline: Pipeline) -> UserTokens | None:
+def _build_user_tokens(settings: SessionSettings, pipeline: Pipeline, refreshes: Refreshes) -> UserTokens | None:
     if not isinstance(settings.credentials, OAuth2UserCredentials):
         return None
     from svc_async.platform.oauth2 import refresh_user_token  # noqa: PLC0415 - few programs need it
 
     refresh = partial(refresh_user_token, pipeline, settings.app)
-    return UserTokens(settings.credentials, refresh, settings.clock, settings.on_token)
+    return UserTokens(settings.credentials, refresh, settings.clock, settings.on_token, refreshes)

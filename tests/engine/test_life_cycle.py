@@ -322,7 +322,7 @@ async def test_sessions_of_users_that_are_not_used_any_more_are_forgotten(sessio
     del user
     gc.collect()
     assert tokens() is None
-    assert len(session._require_open().open_tokens) == 1
+    assert len(session._require_open().shared_tokens.open) == 1
 
 
 # --- cancelling calls
