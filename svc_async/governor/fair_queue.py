@@ -10,13 +10,14 @@ that bucket for up to 1 s while a faster one opens. Otherwise lighter requests c
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import chain
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 import attrs
 
 from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.window_store import CountingWindow
-from svc_async.governor.windows import Demand
+from svc_async.governor.windows import Demand, FirmLimit
 
 __all__ = ["Bucket", "Flow"]
 
@@ -37,6 +38,7 @@ class Bucket(Generic[W]):
         window: the counts.
         interactive_streak: interactive grants since bulk, while bulk waited.
         next_deadline: no waiting request has an earlier deadline than this tick.
+        judged_by: what was certain of the limit when the waiting requests were last judged by their places.
         wake_at: the tick for which a timer is set; NEVER if there is none.
         interactive: the interactive flows, in turn.
         bulk: the bulk flows, in turn.
@@ -47,6 +49,7 @@ class Bucket(Generic[W]):
     window: CountingWindow
     interactive_streak: int = attrs.field(default=0, init=False)
     next_deadline: int = attrs.field(default=NEVER, init=False)
+    judged_by: FirmLimit | None = attrs.field(default=None, init=False)
     wake_at: int = attrs.field(default=NEVER, init=False)
     interactive: "OrderedDict[Flow[W], None]" = attrs.field(factory=OrderedDict, init=False)
     bulk: "OrderedDict[Flow[W], None]" = attrs.field(factory=OrderedDict, init=False)
@@ -102,6 +105,25 @@ class Bucket(Generic[W]):
         if self._reserved_for is not None and self._reserved_for is not flow and now < self._reserved_until:
             return False
         return self.window.admits(self.cost(bulk=flow.is_bulk), now)
+
+    def find_late(self, now: int) -> "list[tuple[Flow[W], list[tuple[int, W]]]]":
+        """Return the flows with requests whose turn comes after their deadline, and those with their places.
+
+        The first places tell whether there may be any. Only when what is certain of the limit has changed, all are
+        judged by their places: thousands may wait, and each place costs a look-up.
+        """
+        firm = self.window.firm_limit
+        by_place, self.judged_by = firm != self.judged_by, firm
+        if not by_place and now < self.next_deadline and self.window.opens_at(1, now) <= self.next_deadline:
+            return []
+        self.next_deadline = NEVER
+        found = []
+        for flow in self.flows:
+            late, next_deadline = flow.find_late(now, by_place=by_place)
+            self.next_deadline = min(self.next_deadline, next_deadline)
+            if late:
+                found.append((flow, late))
+        return found
 
     def next_check_at(self, now: int) -> int:
         """Return the tick at which requests may go or miss a deadline; NEVER if only an answer can help."""
@@ -166,7 +188,48 @@ class Flow(Generic[W]):
 
     def firm_opens_at(self, now: int, *, ahead: int = 0) -> int:
         """Return the earliest tick at which one request may go, after `ahead` others, whatever limits were guessed."""
-        return max(bucket.window.firm_opens_at(bucket.cost(bulk=self.is_bulk) + ahead, now) for bucket in self.buckets)
+        return self.find_firm_turn(now, ahead=ahead)[0]
+
+    def find_firm_turn(self, now: int, *, ahead: int) -> tuple[int, Bucket[W]]:
+        """Return what `firm_opens_at` does, and the bucket that decides it."""
+        turns = (
+            (bucket.window.firm_opens_at(bucket.cost(bulk=self.is_bulk) + ahead, now), bucket)
+            for bucket in self.buckets
+        )
+        return max(turns, key=itemgetter(0))
+
+    def find_late(self, now: int, *, by_place: bool) -> tuple[list[tuple[int, W]], int]:
+        """Return the requests whose turn comes after their deadline, with their places, and the next deadline.
+
+        Args:
+            now: the current tick; a deadline that it has reached is over, too.
+            by_place: judge each request by its place behind those that stay, and not all by the first place.
+        """
+        waiting = list(enumerate(self.waiting.items()))
+        if by_place:
+            late = self._find_late_by_place(waiting, 0, now)
+        else:
+            turn = max(self.firm_opens_at(now), now + 1)
+            late = [(place, waiter) for place, (waiter, deadline) in waiting if turn > deadline]
+        ends = {waiter for _, waiter in late}
+        kept = (deadline for waiter, deadline in self.waiting.items() if waiter not in ends)
+        return late, min(kept, default=NEVER)
+
+    def _find_late_by_place(
+        self, waiting: list[tuple[int, tuple[W, int]]], ahead: int, now: int
+    ) -> list[tuple[int, W]]:
+        """Return those of consecutive requests that are late, if `ahead` others stay before them.
+
+        If the last one goes before the first deadline, none is late: so most cost no look-up of their own.
+        """
+        turn = max(self.firm_opens_at(now, ahead=ahead + len(waiting) - 1), now + 1)
+        if turn <= min(deadline for _, (_, deadline) in waiting):
+            return []
+        if len(waiting) == 1:
+            return [(place, waiter) for place, (waiter, _) in waiting]
+        half = len(waiting) // 2
+        late = self._find_late_by_place(waiting[:half], ahead, now)
+        return late + self._find_late_by_place(waiting[half:], ahead + half - len(late), now)
 
     def serve(self) -> W:
         """Remove and return the first request; the flow's next turn comes after those of the others."""

@@ -19,7 +19,8 @@ Every answer is reported to `learn()`, every lost one to `mark_lost()`:
 - an overload or a lost answer halves the concurrency, which then grows again with each answer.
 
 Waiting requests are queued in flows (`fair_queue.py`) and granted by the scheduler (`scheduler.py`). A request that
-cannot be granted within `max_wait` fails immediately with `WouldWaitTooLong`.
+cannot be granted within `max_wait` fails with `WouldWaitTooLong` as soon as that is certain: when it comes, or when an
+answer changes what is firm of the limit.
 
 Windows come from a store (`window_store.py`): counts may be local or shared. A governor belongs to one event loop.
 """

@@ -185,42 +185,35 @@ class RequestScheduler:
     def _reject_late(self, bucket: Bucket[Slot], now: int) -> Iterable[Bucket[Slot]]:
         """Reject the requests that would wait too long; return the buckets that they leave."""
         left: dict[Bucket[Slot], None] = {}  # a set's order would depend on addresses in memory
-        if now < bucket.next_deadline and bucket.window.opens_at(1, now) <= bucket.next_deadline:
-            return left
-        bucket.next_deadline = NEVER
-        for flow in tuple(bucket.flows):
-            opens = flow.firm_opens_at(now)
-            for slot, deadline in tuple(flow.waiting.items()):
-                if now < deadline and opens <= deadline:
-                    bucket.next_deadline = min(bucket.next_deadline, deadline)
-                else:
-                    self._end_wait(slot, opens, now)
-                    left.update(dict.fromkeys(flow.buckets))
+        for flow, late in bucket.find_late(now):
+            left.update(dict.fromkeys(flow.buckets))
+            for place, slot in late:
+                self._end_wait(slot, flow, place, now)
         return left
 
-    def _end_wait(self, slot: Slot, opens: int, now: int) -> None:
-        """Reject a request that would wait too long; let it go if only a guessed limit keeps it."""
+    def _end_wait(self, slot: Slot, flow: Flow[Slot], place: int, now: int) -> None:
+        """Reject a request that waits too long; if its time is over and only a guessed limit keeps it, let it go."""
+        is_over = flow.waiting[slot] <= now
         self._remove(slot)
-        is_waiting = not slot.is_cancelled
-        if is_waiting and all(bucket.window.admits_beyond_guess(1, now) for bucket in slot.kind.buckets):
+        if is_over and not slot.is_cancelled and _admits_beyond_guess(slot, now):
             self._grant(slot, now)
             return
         slot.stage = Stage.OVER
         if slot.turn is not None and not slot.turn.done():
-            slot.turn.set_exception(self._too_long(slot, opens, now))
+            slot.turn.set_exception(self._too_long(slot, flow, place, now))
 
     def _check_max_wait(self, slot: Slot, flow: Flow[Slot], now: int) -> None:
-        opens = flow.firm_opens_at(now, ahead=len(flow.waiting))
-        if opens > now + _to_ticks(slot.max_wait):
+        place = len(flow.waiting)
+        if flow.firm_opens_at(now, ahead=place) > now + _to_ticks(slot.max_wait):
             slot.stage = Stage.OVER
             self._drop_if_empty(flow, slot)
-            raise self._too_long(slot, opens, now)
+            raise self._too_long(slot, flow, place, now)
 
-    def _too_long(self, slot: Slot, opens: int, now: int) -> WouldWaitTooLong:
-        slowest = max(slot.kind.buckets, key=lambda bucket: bucket.window.firm_opens_at(1, now))
+    def _too_long(self, slot: Slot, flow: Flow[Slot], place: int, now: int) -> WouldWaitTooLong:
+        opens, bucket = flow.find_firm_turn(now, ahead=place)
         return WouldWaitTooLong(
             until=self.to_datetime(opens, now),
-            limit=slowest.name,
+            limit=bucket.name,
             max_wait=slot.max_wait or 0.0,
             retry_after=max(0, opens - now) / SECOND,
         )
@@ -251,6 +244,10 @@ def _is_free(slot: Slot, now: int) -> bool:
         if bucket.has_waiters or not bucket.window.admits(bucket.cost(bulk=slot.is_bulk), now):
             return False
     return True
+
+
+def _admits_beyond_guess(slot: Slot, now: int) -> bool:
+    return all(bucket.window.admits_beyond_guess(1, now) for bucket in slot.kind.buckets)
 
 
 def _flow_key(slot: Slot) -> tuple[Any, ...]:

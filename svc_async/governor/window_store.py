@@ -19,7 +19,7 @@ from typing import Protocol
 import attrs
 
 from svc_async.governor.rate_headers import RateLimitHeaders
-from svc_async.governor.windows import Demand, Window, WindowState
+from svc_async.governor.windows import Demand, FirmLimit, Window, WindowState
 from svc_async.wire.route import Surface
 
 __all__ = ["CountingWindow", "LocalWindows", "WindowSpec", "WindowStore"]
@@ -59,6 +59,11 @@ class CountingWindow(Protocol):
     @property
     def documented(self) -> bool:
         """Whether the reference states the limit."""
+        ...
+
+    @property
+    def firm_limit(self) -> FirmLimit:
+        """What is certain of the limit; when it has changed, every waiting request is judged by its place."""
         ...
 
     @property

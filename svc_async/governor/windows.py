@@ -19,7 +19,7 @@ from svc_async.governor.parts import Concurrency, Gate, Pace, RateCut, ServerCou
 from svc_async.governor.rate_headers import RateLimitHeaders
 from svc_async.governor.ticks import NEVER, SECOND
 
-__all__ = ["Demand", "Window", "WindowState"]
+__all__ = ["Demand", "FirmLimit", "Window", "WindowState"]
 
 _LONG_LOG = 2_000
 _MINUTE = 60 * SECOND
@@ -42,6 +42,23 @@ class Demand:
 
     interactive: int
     bulk: int
+
+
+@attrs.frozen(kw_only=True)
+class FirmLimit:
+    """What is certain of a limit. It changes seldom, and then the requests that wait have other turns than it seemed.
+
+    Attributes:
+        limit: requests per period; None while it is unknown or guessed.
+        period: in ticks.
+        closed_until: the end of the closure that a 429 stated.
+        reset: identifies the window of the service that was reported last.
+    """
+
+    limit: int | None
+    period: int
+    closed_until: int
+    reset: int = -NEVER
 
 
 @attrs.frozen(kw_only=True)
@@ -120,6 +137,16 @@ class Window:
     def spacing(self) -> int:
         """The ticks from one request to the next, if all of the limit is used evenly."""
         return self.period // self.limit if self.limit else 0
+
+    @property
+    def firm_limit(self) -> FirmLimit:
+        """What is certain of the limit."""
+        return FirmLimit(
+            limit=None if self.is_guess else self.limit,
+            period=self.period,
+            closed_until=self.gate.stated_until,
+            reset=self.server.reset,
+        )
 
     def state(self, now: int) -> WindowState:
         """Return what a snapshot shows."""

@@ -7,7 +7,7 @@ import pytest
 from svc_async.governor.parts import Concurrency, Gate, RateCut, ServerCount, SlidingLog
 from svc_async.governor.rate_headers import RateLimitHeaders
 from svc_async.governor.ticks import NEVER, SECOND
-from svc_async.governor.windows import Window, WindowState
+from svc_async.governor.windows import FirmLimit, Window, WindowState
 from tests.support.windows import MINUTE, QUARTER, open_window, take_all
 
 HOUR = 60 * MINUTE
@@ -181,6 +181,22 @@ def test_a_limit_that_headers_state_is_firm() -> None:
     window.settle(1, 1, RateLimitHeaders(limit=2))
 
     assert window.firm_opens_at(1, 2) == MINUTE
+
+
+def test_what_is_certain_of_a_limit_changes_with_what_answers_state() -> None:
+    window = open_window(Window(50, MINUTE))
+    assert window.firm_limit == FirmLimit(limit=None, period=MINUTE, closed_until=0)
+    headers = RateLimitHeaders(limit=50, remaining=40, reset=7, reset_at=MINUTE)
+
+    for _ in range(2):
+        window.take(1, 1)
+        window.settle(1, 1, headers)
+        assert window.firm_limit == FirmLimit(limit=50, period=MINUTE, closed_until=0, reset=7)
+
+    window.on_rate_limited(RateLimitHeaders(), 1, 2, 0.0)
+    assert window.firm_limit.closed_until == 0, "how long it is closed was guessed"
+    window.on_rate_limited(RateLimitHeaders(retry_at=30), 3, 3, 0.0)
+    assert window.firm_limit.closed_until == 30
 
 
 def test_beyond_a_guess_goes_what_neither_an_answer_nor_a_request_in_flight_forbids() -> None:

@@ -5,6 +5,7 @@ from uuid import UUID, uuid4
 
 import attrs
 
+from svc_async.governor.rate_headers import RateLimitHeaders
 from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.windows import Demand
 from svc_async.state.limits.lease import Lease, LeaseRequest, SharedLimit
@@ -20,6 +21,7 @@ _HEARTBEAT = 2 * SECOND
 _RENEWAL = SECOND // 5
 _MOST_AHEAD = 20
 _MILLION = 1_000_000
+_HOUR = 3_600 * SECOND
 
 
 @attrs.define(eq=False)
@@ -81,6 +83,12 @@ class Holding:
     def is_ramping(self) -> bool:
         """Whether the next requests wait for the success of those in flight, of all processes."""
         return self.lease is None or self.lease.allowed is not None
+
+    def bound(self, headers: RateLimitHeaders, now: int) -> RateLimitHeaders:
+        """Return headers that close nothing for longer than the period of a known limit, or than an hour."""
+        period = self.known.period
+        longest = period if self.shared.documented else max(period, _HOUR)
+        return headers.bound(reset_at=now + longest + SECOND, retry_at=now + _HOUR)
 
     def count_leased(self, now: int) -> int:
         """Return how many requests a lease covers now; what has ended is returned with the next report."""

@@ -11,7 +11,7 @@ import attrs
 from svc_async.governor.parts import Concurrency
 from svc_async.governor.rate_headers import RateLimitHeaders
 from svc_async.governor.ticks import NEVER, SECOND
-from svc_async.governor.windows import Demand, Window, WindowState
+from svc_async.governor.windows import Demand, FirmLimit, Window, WindowState
 from svc_async.state.limits.holding import Holding
 from svc_async.state.limits.lease import Lease
 from svc_async.state.limits.share import make_share, scale_headers
@@ -19,7 +19,6 @@ from svc_async.state.limits.share import make_share, scale_headers
 __all__ = ["LeasedWindow"]
 
 _REST = 5 * SECOND
-_HOUR = 3_600 * SECOND
 
 
 @attrs.define(eq=False)
@@ -58,6 +57,15 @@ class LeasedWindow:
         return self.holding.shared.documented
 
     @property
+    def firm_limit(self) -> FirmLimit:
+        """What is certain of the limit; while the next requests wait for the first answers, their turns are not."""
+        if self.share is not None:
+            return self.share.firm_limit
+        known = self.holding.known
+        limit = None if self.holding.is_guess or self.holding.is_ramping else known.limit
+        return FirmLimit(limit=limit, period=known.period, closed_until=known.closed_until)
+
+    @property
     def reserve(self) -> int:
         """What bulk leaves to interactive requests; of leases the shared count takes care."""
         return 0 if self.share is None else self.share.reserve
@@ -79,8 +87,8 @@ class LeasedWindow:
         """Return the tick from which time alone does not forbid this cost, as far as it is known."""
         if self.share is not None:
             return self.share.opens_at(cost, now)
-        opens = self.holding.known.closed_until
-        if self.holding.count_leased(now) >= cost:
+        opens, leased = self.holding.known.closed_until, self.holding.count_leased(now)
+        if leased >= cost:
             return opens
         opens = max(opens, self.holding.opens_at)
         return opens + (cost - 1) * self.spacing if opens > now else opens
@@ -141,7 +149,7 @@ class LeasedWindow:
         """End a request that was sent."""
         self.holding.in_flight -= cost
         self._active_at = now
-        self.holding.usage.add_answer(cost, now, headers and self._bound(headers, now))
+        self.holding.usage.add_answer(cost, now, headers and self.holding.bound(headers, now))
         if self.share is not None:
             self.share.settle(cost, now, scale_headers(headers, self.holding.known))
 
@@ -172,7 +180,7 @@ class LeasedWindow:
 
     def on_rate_limited(self, headers: RateLimitHeaders, granted_at: int, now: int, jitter: float) -> None:
         """Close the bucket after a 429, and everywhere with the next report, which is sent at once."""
-        stated = self._bound(headers, now).reopens_at
+        stated = self.holding.bound(headers, now).reopens_at
         self.holding.note_refusal(granted_at, stated, now, int(jitter * SECOND))
         if self.share is not None:
             self.share.on_rate_limited(headers, granted_at, now, jitter)
@@ -216,9 +224,3 @@ class LeasedWindow:
     @property
     def _has_concurrency(self) -> bool:
         return self.holding.in_flight + 1 <= self.concurrency.allowed
-
-    def _bound(self, headers: RateLimitHeaders, now: int) -> RateLimitHeaders:
-        """Return headers that close nothing for longer than the period of a known limit, or than an hour."""
-        period = self.holding.known.period
-        longest = period if self.documented else max(period, _HOUR)
-        return headers.bound(reset_at=now + longest + SECOND, retry_at=now + _HOUR)
