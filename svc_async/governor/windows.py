@@ -19,7 +19,7 @@ from svc_async.governor.parts import Concurrency, Gate, Pace, RateCut, ServerCou
 from svc_async.governor.rate_headers import RateLimitHeaders
 from svc_async.governor.ticks import NEVER, SECOND
 
-__all__ = ["Demand", "FirmLimit", "Window", "WindowState"]
+__all__ = ["Demand", "FirmLimit", "Window", "WindowState", "is_even"]
 
 _LONG_LOG = 2_000
 _MINUTE = 60 * SECOND
@@ -34,6 +34,11 @@ _RESTORED_LATENCY = 5 * SECOND
 """Of a request of an earlier process it is known when it was sent, not when the service counted it."""
 _EPSILON = 1e-9
 """100 x 0.97 must not become 96 by rounding."""
+
+
+def is_even(limit: int | None, period: int) -> bool:
+    """Return whether the requests of a limit are paced evenly and keep headroom."""
+    return limit is not None and limit * _MINUTE >= _EVEN_FROM * period
 
 
 @attrs.frozen
@@ -131,7 +136,7 @@ class Window:
     @property
     def is_even(self) -> bool:
         """Whether requests are paced evenly and keep headroom."""
-        return self.limit is not None and self.limit * _MINUTE >= _EVEN_FROM * self.period
+        return is_even(self.limit, self.period)
 
     @property
     def spacing(self) -> int:

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import random
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -13,7 +14,7 @@ from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
 from svc_async.state.limits.lease import Lease, LeaseRequest
 from svc_async.state.limits.store import SharedWindows
-from tests.support.clock import DrivenClock
+from tests.support.clock import EPOCH, DrivenClock
 from tests.support.counting_service import (
     CountingService,
     FixedWindows,
@@ -22,7 +23,7 @@ from tests.support.counting_service import (
     uneven_latency,
 )
 from tests.support.model_leases import ModelLeases
-from tests.support.rate_limits import find_bucket, rate_limit_headers, request_slot, send, users_batch
+from tests.support.rate_limits import card_list, find_bucket, rate_limit_headers, request_slot, send, users_batch
 
 MINUTE = 60.0
 LIMIT = 120
@@ -375,6 +376,33 @@ async def test_a_request_that_would_wait_too_long_is_refused_at_once(clock: Driv
 
     with pytest.raises(WouldWaitTooLong):
         await clock.run(send(second, users_batch(), max_wait=1.0))
+
+
+@pytest.mark.parametrize("is_guess", [False, True])
+async def test_those_who_wait_are_judged_by_their_places_after_the_first_answer(
+    clock: DrivenClock, leases: ModelLeases, is_guess: bool
+) -> None:
+    limits = LIMITS if is_guess else change_limit(LIMITS, "ads.reads.account", requests=2_000)
+    governor = Governor(limits=limits, clock=clock, windows=SharedWindows(leases, clock=clock), max_wait=60.0)
+    rejected_at: list[float] = []
+    turns: list[datetime] = []
+
+    async def read(number: int) -> None:
+        try:
+            async with request_slot(governor, card_list(), max_wait=60.0) as slot:
+                slot.mark_sent()
+                await clock.sleep(0.1)
+                slot.learn(200, rate_limit_headers(2_000, 1_999 - number, 900))
+        except WouldWaitTooLong as error:
+            rejected_at.append(clock.monotonic())
+            turns.append(error.until)
+
+    await clock.run(*map(read, range(300)))
+
+    assert 130 <= len(turns) <= 150
+    assert max(rejected_at) < 1
+    assert turns == sorted(set(turns))
+    assert turns[0] > EPOCH + timedelta(seconds=60)
 
 
 async def test_one_busy_process_needs_few_leases(clock: DrivenClock, leases: ModelLeases) -> None:

@@ -91,7 +91,7 @@ class LeasedWindow:
         if leased >= cost:
             return opens
         opens = max(opens, self.holding.opens_at)
-        return opens + (cost - 1) * self.spacing if opens > now else opens
+        return opens + self.holding.known.time_behind(cost - leased - 1) if opens > now else opens
 
     def firm_opens_at(self, cost: int, now: int) -> int:
         """Return what `opens_at` does, apart from what only a guessed limit forbids."""

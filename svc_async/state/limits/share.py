@@ -3,7 +3,7 @@
 import attrs
 
 from svc_async.governor.rate_headers import RateLimitHeaders
-from svc_async.governor.windows import Window
+from svc_async.governor.windows import Window, is_even
 
 __all__ = ["KnownCount", "make_share", "scale_headers"]
 
@@ -35,7 +35,15 @@ class KnownCount:
     @property
     def is_even(self) -> bool:
         """Whether requests are paced evenly."""
-        return Window(self.limit, self.period).is_even
+        return is_even(self.limit, self.period)
+
+    def time_behind(self, others: int) -> int:
+        """Return the ticks that a request goes at least after the first one that waits, with `others` before it."""
+        if self.limit is None:
+            return 0
+        if self.is_even:
+            return others * (self.period // max(1, int(self.limit * self.headroom)))
+        return others // self.limit * self.period
 
 
 def make_share(known: KnownCount, in_flight: int, now: int) -> Window:

@@ -1,0 +1,63 @@
+"""When the turns of those are who wait for a lease, as far as one process knows."""
+
+from uuid import UUID
+
+import attrs
+import pytest
+
+from svc_async.governor.ticks import SECOND
+from svc_async.governor.windows import Demand, FirmLimit
+from svc_async.state.limits.holding import Holding
+from svc_async.state.limits.lease import Lease, SharedLimit
+from svc_async.state.limits.leased_window import LeasedWindow
+
+MINUTE = 60 * SECOND
+LEASE = Lease(
+    granted=2,
+    ask_in=SECOND,
+    opens_in=SECOND,
+    closed_for=0,
+    firm_for=0,
+    generation=0,
+    allowed=None,
+    limit=100,
+    period=MINUTE,
+    is_guess=False,
+    remaining=None,
+    used=0,
+    processes=1,
+)
+
+
+def make_window() -> LeasedWindow:
+    shared = SharedLimit(bucket=UUID(int=1), name="x", limit=100, period=MINUTE, headroom=970_000)
+    window = LeasedWindow(Holding(shared), on_change=lambda: None, ask=lambda *_: None)
+    window.holding.make_request(Demand(5, 0), 0)
+    return window
+
+
+@pytest.mark.parametrize(
+    ("limit", "behind"), [(100, [0, MINUTE // 97, 2 * (MINUTE // 97)]), (2, [0, 0, MINUTE]), (None, [0, 0, 0])]
+)
+def test_what_no_lease_covers_goes_at_the_pace_of_the_limit(limit: int | None, behind: list[int]) -> None:
+    window = make_window()
+    window.apply(attrs.evolve(LEASE, limit=limit), 0)
+
+    assert [window.opens_at(cost, 1) for cost in (1, 2)] == [0, 0], "covered by the lease"
+    assert [window.opens_at(cost, 1) - SECOND for cost in (3, 4, 5)] == behind
+
+
+def test_the_limit_is_certain_once_the_first_answers_have_come() -> None:
+    window = make_window()
+    unknown = FirmLimit(limit=None, period=MINUTE, closed_until=0)
+    assert window.firm_limit == unknown
+    for changes in ({"allowed": 1}, {"is_guess": True}):
+        window.apply(attrs.evolve(LEASE, **changes), 0)
+        assert window.firm_limit == unknown
+
+    window.apply(attrs.evolve(LEASE, closed_for=5), 0)
+    assert window.firm_limit == FirmLimit(limit=100, period=MINUTE, closed_until=5)
+
+    window.degrade(0)
+    assert window.share is not None
+    assert window.firm_limit == window.share.firm_limit
