@@ -185,7 +185,11 @@ class Window:
         """Return the tick from which neither a known limit nor an answer forbids this cost; a guess does not count."""
         if self.is_guess or self.limit is None:
             return max(self.gate.stated_until, self.server.opens_at(cost, now))
-        return self.opens_at(cost, now)
+        opens = self.opens_at(cost, now)
+        if self.is_even or cost <= self.limit:
+            return opens
+        rounds, rest = divmod(cost - 1, self.limit)  # the pace of an even limit counts them; others may burst
+        return max(opens, max(now, self.opens_at(rest + 1, now)) + rounds * self.period)
 
     def admits_beyond_guess(self, cost: int, now: int) -> bool:
         """Return whether at most a guess forbids that this cost goes now."""

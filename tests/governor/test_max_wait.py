@@ -47,6 +47,21 @@ async def test_requests_ahead_in_the_queue_count(clock: DrivenClock) -> None:
     await clock.run(send(governor, users_batch(), max_wait=60.0), *queue)
 
 
+async def test_whole_limits_ahead_in_the_queue_count_a_period_each(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+    for _ in range(5):
+        await send(governor, ACCOUNTS)
+    queue = [asyncio.ensure_future(send(governor, ACCOUNTS)) for _ in range(12)]
+    await clock.settle()
+
+    with pytest.raises(WouldWaitTooLong) as caught:
+        await send(governor, ACCOUNTS, max_wait=3 * QUARTER - 1)
+
+    assert caught.value.until == EPOCH + timedelta(seconds=3 * QUARTER)
+    await clock.run(send(governor, ACCOUNTS, max_wait=3 * QUARTER), *queue)
+    assert clock.monotonic() == 3 * QUARTER
+
+
 async def test_a_gate_that_closes_during_the_wait_ends_it(clock: DrivenClock) -> None:
     governor = make_governor(clock)
     probe = await hold_slot(governor, users_batch())

@@ -210,7 +210,7 @@ def test_a_flow_opens_when_all_its_buckets_do_and_after_those_ahead() -> None:
 
     assert flow.opens_at(10) == MINUTE + 5
     assert bulk.opens_at(10) == MINUTE + 7, "with the reserve"
-    assert [flow.firm_opens_at(10, ahead=ahead) for ahead in (0, 1, 2)] == [MINUTE + 5, MINUTE + 7, MINUTE + 9]
+    assert [flow.firm_opens_at(10, ahead=ahead) for ahead in (0, 1, 2)] == [MINUTE + 5, MINUTE + 7, 2 * MINUTE]
     assert flow.slowest is first
     assert flow.find_firm_turn(10, ahead=0) == (MINUTE + 5, second)
     assert make_flow(first, make_bucket(2), waiting="a").find_firm_turn(10, ahead=0) == (MINUTE, first)
