@@ -247,7 +247,7 @@ class Session(RawCalls):
 
         Raises:
             InvalidArgument: the awaitable is a task, which may have begun.
-            WrongState: no call was answered, as when a job had nothing to send; its report is lost then.
+            WrongState: no call of this session was answered, as when a job had nothing to send; `sent` is `maybe`.
         """
         return await await_with_answer(awaitable, self._pipeline.transport)
 

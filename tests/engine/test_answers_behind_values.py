@@ -1,6 +1,7 @@
 """The answer behind the value of a call, whatever makes the call."""
 
 import asyncio
+import contextlib
 import copy
 import json
 import pickle
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from svc_async import InvalidArgument, NotFound, Session, WrongState
+from svc_async import InvalidArgument, NotFound, Session, TransportError, WrongState
 from svc_async.ads.accounts import Account
 from svc_async.batch.report import Receipt
+from svc_async.errors import Sent
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 
 READ = ("GET", "*/accounts/*")
@@ -76,12 +78,27 @@ async def test_calls_at_the_same_time_have_their_own_answers(session: Session, s
     assert [json.loads(answer.body)["request"]["params"]["count"] for _, answer in pairs] == [*range(1, 9)]
 
 
-async def test_a_call_of_another_session_is_not_counted(session: Session, sandbox: Sandbox) -> None:
+async def test_a_call_of_another_session_is_not_counted_and_may_have_had_an_effect(
+    session: Session, sandbox: Sandbox
+) -> None:
     async with Session.sandbox(sandbox) as other:
-        with pytest.raises(WrongState, match="^no call of this session was answered"):
-            await session.with_answer(other.accounts.get(sandbox.account_id))
+        with pytest.raises(WrongState, match="was answered within the awaitable, but one of another session") as caught:
+            await session.with_answer(other.accounts.create())
+    assert sandbox.requests.count(method="POST") == 1
+    assert (caught.value.sent, caught.value.repeatable) == (Sent.MAYBE, False)
     _, answer = await session.with_answer(session.but(timeout=5).accounts.get(sandbox.account_id))
     assert answer.status == 200
+
+
+async def test_an_awaitable_without_an_answer_may_have_had_an_effect(session: Session, sandbox: Sandbox) -> None:
+    async def write_and_ignore_the_failure() -> None:
+        with contextlib.suppress(TransportError):
+            await session.accounts.create()
+
+    sandbox.faults.on("POST", "*").once().do(Fault.drop_connection())
+    with pytest.raises(WrongState, match="within the awaitable, as when a job has nothing to send: await") as caught:
+        await session.with_answer(write_and_ignore_the_failure())
+    assert (caught.value.sent, caught.value.repeatable) == (Sent.MAYBE, False)
 
 
 async def test_a_task_that_may_have_begun_is_refused(session: Session, sandbox: Sandbox) -> None:
