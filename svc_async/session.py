@@ -1,9 +1,7 @@
 """The front door: credentials, governor and services of one user, over one connection pool."""
 
-import asyncio
 import copy
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
@@ -32,8 +30,8 @@ from svc_async.wiring import (
     SessionResources,
     SessionSettings,
     SettingsSource,
-    open_resources,
 )
+from svc_async.wiring.life_cycle import LifeCycle
 
 if TYPE_CHECKING:
     from svc_async import profiles
@@ -103,18 +101,14 @@ class Session(RawCalls):
             del credentials, proxy  # secrets must not be among the locals of a traceback
         self._bind(settings)
 
-    def _bind(self, source: SettingsSource, resources: SessionResources | None = None) -> None:
+    def _bind(self, source: SettingsSource, life_cycle: LifeCycle | None = None) -> None:
         self._source = source
-        self._resources = resources
-        self._made_from: tuple[Session, SessionResources] | None = None
-        self._was_closed = False
-        self._closing = AsyncExitStack()
-        self._changing = asyncio.Lock()
+        self._life_cycle = LifeCycle(source) if life_cycle is None else life_cycle
 
     def __repr__(self) -> str:
         if not hasattr(self, "_source"):  # in a traceback of its constructor
             return "<Session, not created>"
-        return f"<Session {self._source.description}, {'closed' if self._find_resources() is None else 'open'}>"
+        return f"<Session {self._source.description}, {'closed' if self._life_cycle.find_open() is None else 'open'}>"
 
     @classmethod
     def from_env(cls, **options: Unpack[SessionOptions]) -> "Session":
@@ -175,14 +169,9 @@ class Session(RawCalls):
 
         Raises:
             StateUnavailable: the database of the state cannot be reached.
+            WrongState: it is open in another event loop, which is not closed; or no event loop of asyncio runs.
         """
-        async with self._changing:
-            if self._made_from is not None:
-                self._require_open()
-            elif self._resources is None:
-                async with AsyncExitStack() as stack:
-                    self._resources = await open_resources(self._source, stack)
-                    self._closing = stack.pop_all()
+        await self._life_cycle.open()
         return self
 
     async def close(self) -> None:
@@ -191,14 +180,14 @@ class Session(RawCalls):
         Calls in flight fail with `TransportError`, which says that they may have had an effect. Those that wait fail
         with `WrongState`, or with the error of an earlier attempt that may have had an effect; later ones with
         `WrongState`. One made by `but` or `as_user` leaves the connections open.
+
+        Raises:
+            WrongState: it is open in another event loop, which is not closed; nothing is closed.
         """
-        async with self._changing:
-            if self._resources is not None:
-                self._resources, self._was_closed = None, True
-                await self._closing.aclose()
+        await self._life_cycle.close()
 
     async def __aenter__(self) -> Self:
-        if self._resources is not None and self._made_from is None:
+        if self._life_cycle.is_in_use and self._life_cycle.made_from is None:
             raise WrongState("the session is open already")
         return await self.open()
 
@@ -215,7 +204,8 @@ class Session(RawCalls):
     @property
     def app(self) -> AppCredentials | None:
         """The app, if it is known."""
-        return self._source.app if self._resources is None else self._resources.settings.app
+        resources = self._life_cycle.resources
+        return self._source.app if resources is None else resources.settings.app
 
     @property
     def state(self) -> "shared_state.SharedState | None":
@@ -261,7 +251,7 @@ class Session(RawCalls):
         """
         or_none(POSITIVE_SECONDS).check("timeout", timeout)
         RETRIES.check("retries", retries)
-        return self._derive(self._require_open().but(timeout, retries))
+        return self._derive(self._life_cycle.derive(self._require_open().but(timeout, retries)))
 
     def as_user(
         self, credentials: Credentials, *, on_token: Callable[[OAuth2UserCredentials], object] | None = None
@@ -282,14 +272,11 @@ class Session(RawCalls):
         if not isinstance(credentials, Credentials):
             raise InvalidArgument("credentials", "must be the credentials of a user or an app")
         resources = self._require_open().as_user(credentials, on_token)
-        session = self._derive(resources)
-        session._closing.push_async_callback(resources.close_tokens)  # noqa: SLF001 - the same class
-        return session
+        return self._derive(self._life_cycle.derive(resources, resources.close_tokens))
 
-    def _derive(self, resources: SessionResources) -> "Session":
+    def _derive(self, life_cycle: LifeCycle) -> "Session":
         session = copy.copy(self)
-        session._bind(self._source, resources)  # noqa: SLF001 - the same class
-        session._made_from = self, self._require_open()  # noqa: SLF001 - likewise
+        session._bind(self._source, life_cycle)  # noqa: SLF001 - the same class
         return session
 
     @property
@@ -382,18 +369,7 @@ class Session(RawCalls):
         return ProductCatalogHandle(self._require_open().ads_pipeline, product_catalog_id)
 
     def _require_open(self) -> SessionResources:
-        if (resources := self._find_resources()) is not None:
-            return resources
-        if self._made_from is not None:
-            raise WrongState("the session was closed; make another one with as_user() or but()")
-        what = "was closed" if self._was_closed else "is not open"
-        raise WrongState(f"the session {what}; use it inside `async with`, or between open() and close()")
-
-    def _find_resources(self) -> SessionResources | None:
-        """Return what it uses while it is open, and the session that it was made from has not been closed."""
-        session, used = self._made_from or (None, None)
-        is_over = session is not None and session._find_resources() is not used  # noqa: SLF001 - the same class
-        return None if is_over else self._resources
+        return self._life_cycle.require_open()
 
     @property
     def _pipeline(self) -> Pipeline:

@@ -37,7 +37,7 @@ class SingleFlight(Generic[T]):
 
     async def close(self, clock: Clock) -> None:
         """Wait a while for the fetch: its result may be all that is left of a token. Then cancel it."""
-        if self._task is None or self._task.done():
+        if self._task is None or self._task.done() or self._task.get_loop().is_closed():
             return
         try:
             async with clock.timeout(_CLOSE_TIMEOUT):

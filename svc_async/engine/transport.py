@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
 import aiohttp
@@ -34,7 +34,7 @@ from svc_async.value_rules import POSITIVE_SECONDS, or_none
 from svc_async.wire.envelope import Answer
 from svc_async.wire.route import Blocks
 
-__all__ = ["MAX_ANSWER_BYTES", "Connector", "OpenStream", "Timeouts", "Transport", "WireRequest"]
+__all__ = ["MAX_ANSWER_BYTES", "OTHER_LOOP", "Connector", "OpenStream", "Timeouts", "Transport", "WireRequest"]
 
 Connector = aiohttp.BaseConnector | ssl.SSLContext
 """The caller's own connection pool, which the caller closes, or only a TLS context."""
@@ -45,7 +45,7 @@ _MAX_REFUSAL_BYTES: Final = 2**20
 _READ_BUFFER: Final = 2**18
 _CLOSED: Final = "the session was closed"
 _CONNECTOR_CLOSED: Final = "the connector that the session was given was closed; close it after the session"
-_OTHER_LOOP: Final = (
+OTHER_LOOP: Final = (
     "the session was opened in another event loop; open one session in each "
     "(Starlette's TestClient runs an application in a loop of its own)"
 )
@@ -116,13 +116,17 @@ class OpenStream:
 
 @attrs.define(repr=False)
 class Transport:
-    """A pool of connections to the service; to be opened in the running event loop."""
+    """A pool of connections to the service; to be opened in the running event loop.
+
+    Attributes:
+        loop: that event loop.
+    """
 
     _client: aiohttp.ClientSession
     _clock: Clock
     _timeouts: Timeouts
     _max_answer_bytes: int
-    _loop: asyncio.AbstractEventLoop
+    loop: asyncio.AbstractEventLoop
     _was_closed: bool = attrs.field(default=False, init=False)
     _used: UsedConnections = attrs.field(factory=UsedConnections, init=False)
     _streams: set[aiohttp.ClientResponse] = attrs.field(factory=set[aiohttp.ClientResponse], init=False)
@@ -153,8 +157,15 @@ class Transport:
         return cls(client, clock, timeouts, max_answer_bytes, asyncio.get_running_loop())
 
     async def close(self) -> None:
-        """Close the connections of this transport; consumers of open streams get `StreamDropped`."""
+        """Close the connections of this transport; consumers of open streams get `StreamDropped`.
+
+        After its event loop was closed, nothing consumes them any more: they are freed.
+        """
         self._was_closed = True
+        if self.loop.is_closed():
+            with suppress(RuntimeError):  # what waits for a connection cannot be cancelled, and will never go on
+                await self._client.close()
+            return
         for response in self._streams:
             response.close()
         await self._client.close()
@@ -278,8 +289,8 @@ class Transport:
             WrongState: the transport or the connector of the caller was closed, or it was opened in another event loop.
         """
         self._check_not_closed()
-        if asyncio.get_running_loop() is not self._loop:
-            raise WrongState(_OTHER_LOOP)
+        if asyncio.get_running_loop() is not self.loop:
+            raise WrongState(OTHER_LOOP)
 
     def is_closed(self) -> bool:
         """Return whether the transport was closed, or the connector of the caller, so that nothing can be sent."""

@@ -128,7 +128,8 @@ class SharedState:
     ) -> None:
         self._database = None
         closing, self._closing = self._closing, AsyncExitStack()
-        await closing.aclose()
+        if self._loop is None or not self._loop.is_closed():  # else its connections are freed, and nothing is awaited
+            await closing.aclose()
 
     @property
     def is_open(self) -> bool:
@@ -238,7 +239,7 @@ class SharedState:
             UnusableState: its tables belong to a newer version of this SDK.
         """
         async with self._opening:
-            if reopen and self._database is None:
+            if reopen and not self.is_open:
                 await self.__aenter__()
             return self.database
 

@@ -20,7 +20,7 @@ from svc_async.auth.credentials import (
 )
 from svc_async.auth.refreshes import Refreshes
 from svc_async.auth.tokens import AppTokens, Token, UserTokens
-from svc_async.clock import Clock, require_event_loop
+from svc_async.clock import Clock
 from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
@@ -88,6 +88,11 @@ class SessionResources:
     shared_tokens: SharedTokens
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop in which they were opened."""
+        return self.pipeline.transport.loop
+
+    @property
     def ads_pipeline(self) -> Pipeline:
         """Makes the calls of the advertising API, which require a user (contract AUTH-27).
 
@@ -153,17 +158,28 @@ async def open_resources(source: SettingsSource, stack: AsyncExitStack) -> Sessi
     """Open a governor, unless one is shared, and the connections; the stack closes them.
 
     Raises:
-        WrongState: no event loop of asyncio runs.
         StateUnavailable: the database of the state cannot be reached.
     """
-    require_event_loop("a session")
-    settings = await source.resolve(stack)
-    governor = await _open_governor(settings, stack)
-    pipeline = _build_pipeline(settings, governor)
-    stack.push_async_callback(pipeline.transport.close)
-    resources = _build_resources(settings, pipeline, SharedTokens())
-    stack.push_async_callback(resources.shared_tokens.close, settings.clock)
+    async with AsyncExitStack() as opened:
+        settings = await source.resolve(opened)
+        governor = await _open_governor(settings, opened)
+        pipeline = _build_pipeline(settings, governor)
+        opened.push_async_callback(pipeline.transport.close)
+        resources = _build_resources(settings, pipeline, SharedTokens())
+        opened.push_async_callback(resources.shared_tokens.close, settings.clock)
+        stack.push_async_callback(_close, opened.pop_all(), resources)
     return resources
+
+
+async def _close(opened: AsyncExitStack, resources: SessionResources) -> None:
+    """Close what a session has opened; if its event loop was closed before, let go of it."""
+    if not resources.loop.is_closed():
+        await opened.aclose()
+        return
+    await resources.pipeline.transport.close()
+    state = resources.settings.state
+    if state is not None and not state.is_open:  # else it was opened again in another one
+        await state.__aexit__(None, None, None)
 
 
 def _build_resources(

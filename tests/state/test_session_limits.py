@@ -1,6 +1,7 @@
 """Sessions that share their rate limits through PostgreSQL."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -110,3 +111,21 @@ async def test_without_a_required_state_a_session_counts_by_itself(caplog: pytes
             await asyncio.gather(*(session.accounts.list().first() for _ in range(2)))
             assert find_bucket(session).is_degraded
     assert len([record for record in caplog.records if "keeps to its share" in record.getMessage()]) == 1
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of what the closed event loop did not close
+@pytest.mark.parametrize("is_required", [True, False])
+def test_a_session_and_its_state_are_opened_again_after_their_event_loop_was_closed(
+    postgres_url: str, schema: str, is_required: bool
+) -> None:
+    session = Session.sandbox(state=SharedState.open(postgres_url, schema=schema), state_required=is_required)
+
+    async def read() -> None:
+        await session.open()
+        await session.accounts.list().first()
+        assert not find_bucket(session).is_degraded
+
+    for _ in range(2):
+        asyncio.run(read())
+    asyncio.run(session.close())
+    gc.collect()

@@ -1,6 +1,7 @@
 """Opening a shared state: the URL, the tables and their version."""
 
 import asyncio
+import gc
 from contextlib import AsyncExitStack, suppress
 
 import pytest
@@ -127,3 +128,22 @@ async def test_a_connection_is_kept_for_what_is_executed_often_and_replaced_when
         with suppress(StateUnavailable):
             await database.fetch_row_often(statement)
         assert await database.fetch_row_often(statement) not in {None, kept}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of what the closed event loop did not close
+def test_a_state_whose_event_loop_was_closed_is_opened_and_closed_in_another_one(
+    postgres_url: str, schema: str
+) -> None:
+    state = SharedState.open(postgres_url, schema=schema)
+
+    async def read() -> None:
+        database = await state.connect(reopen=True)
+        assert await read_version(database) == LATEST
+
+    for _ in range(2):
+        asyncio.run(read())
+        assert not state.is_open
+    asyncio.run(state.__aexit__(None, None, None))
+    with pytest.raises(WrongState, match="^the shared state is not open"):
+        _ = state.database
+    gc.collect()
