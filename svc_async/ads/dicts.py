@@ -4,11 +4,17 @@ Every method that takes mappings takes these. They also take any other mapping, 
 databases as plain dictionaries; annotate what you write: `members: list[MemberDict] = [{"email": ...}]`.
 """
 
+import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal, NotRequired, Required, TypedDict
+from typing import Literal, NotRequired, Required
 
 from svc_async.ads.vocabulary import BatchOperationType
+
+if sys.version_info >= (3, 12):
+    from typing import TypedDict
+else:  # pydantic refuses those of typing before Python 3.12
+    from typing_extensions import TypedDict
 
 __all__ = [
     "DoNotReachMemberDict",
