@@ -106,6 +106,8 @@ def _to_text(name: str, value: object) -> str:
         return _format_datetime(name, value)
     if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping | date):
         return ",".join(_format_element(name, element) for element in value)
+    if name.endswith("_local_micro"):
+        raise InvalidArgument(name, _MICROS, rule_ids=("GEN-13",))
     raise InvalidArgument(name, f"cannot be a {type(value).__name__}")
 
 
@@ -116,6 +118,7 @@ def _write_int(name: str, value: int) -> str:
 
 
 _LONG = 64
+_MICROS = "must be an int of micros, as svc_async.money.to_micro(amount) returns it"
 
 
 def _format_element(name: str, value: object) -> str:

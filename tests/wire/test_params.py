@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote
 
@@ -86,6 +87,12 @@ def test_values_that_cannot_travel_are_refused_by_the_name_of_the_parameter(valu
         ("a", ["x", "a,b"], "a must not contain a comma in an element: it is sent as a comma-separated list", ()),
         ("a", b"bytes", "a cannot be a bytes", ()),
         ("a", [None], "a cannot be a NoneType", ()),
+        (
+            "bid_amount_local_micro",
+            Decimal("1.50"),
+            "bid_amount_local_micro must be an int of micros, as svc_async.money.to_micro(amount) returns it",
+            ("GEN-13",),
+        ),
         ("a", "\ud800", "a must be valid Unicode (contains a lone surrogate)", ()),
         ("\ud800", "a", "params must be valid Unicode (contains a lone surrogate)", ()),
         ("a", 2**64, "a must be an integer of at most 64 bits", ()),
