@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, cast
 
 import attrs
 
@@ -190,6 +190,15 @@ class Session(RawCalls):
         if self._life_cycle.is_in_use and self._life_cycle.made_from is None:
             raise WrongState("the session is open already")
         return await self.open()
+
+    if not TYPE_CHECKING:  # checkers see that it is opened with `async with` only
+
+        def __enter__(self) -> NoReturn:
+            """Say how to open it, to a `with` without `async`."""
+            raise TypeError("a session is opened with `async with`, or with `await session.open()`")
+
+        def __exit__(self, *details: object) -> None:
+            """Exist, since Python looks for both before it enters a block."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

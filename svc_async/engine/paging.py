@@ -59,6 +59,13 @@ class Pager(Generic[T]):
             """Say how to iterate, to a `for` without `async` and to whoever takes it for a list."""
             raise TypeError("a listing is fetched page by page: use `async for`, or `await pager.collect()` for a list")
 
+        async def __aenter__(self) -> NoReturn:
+            """Say how to iterate, to an `async with`."""
+            raise TypeError("a listing has nothing to close: use `async for` without `async with`")
+
+        async def __aexit__(self, *details: object) -> None:
+            """Exist, since Python looks for both before it enters a block."""
+
     def pages(self, *, cursor: str | None = None) -> AsyncIterator[Page[T]]:
         """Iterate over whole pages.
 

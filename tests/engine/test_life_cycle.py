@@ -4,6 +4,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 import aiohttp
 import pytest
@@ -53,6 +54,13 @@ async def test_a_session_shows_what_it_is_and_no_token(sandbox: Sandbox) -> None
     hosts = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
     session = Session(credentials, endpoints=hosts, proxy="http://ann:hush@127.0.0.1:1")
     assert repr(session) == "<Session of UserCredentials at https://ads.example.test, closed>"
+
+
+async def test_a_session_says_that_it_is_opened_with_async_with(sandbox: Sandbox) -> None:
+    session: Any = Session.sandbox(sandbox)
+    advice = "^a session is opened with `async with`, or with `await session.open\\(\\)`$"
+    with pytest.raises(TypeError, match=advice), session:
+        """Not reached."""
 
 
 async def test_opening_and_closing_in_several_tasks_happens_once(sandbox: Sandbox) -> None:

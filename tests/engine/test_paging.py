@@ -46,6 +46,9 @@ async def test_a_listing_says_how_it_is_iterated_over(session: Session) -> None:
             iterate(pager)
         with pytest.raises(TypeError, match="its records are in `.items`; `async for` takes those of all pages$"):
             iterate(page)
+    with pytest.raises(TypeError, match="^a listing has nothing to close: use `async for` without `async with`$"):
+        async with pager:
+            """Not reached."""
     assert not isinstance(pager, Iterable)
     assert not isinstance(page, Iterable)
 
