@@ -108,7 +108,7 @@ class Observers:
         on_failure: called with each row that failed; the report keeps only the first 10,000.
 
     Raises:
-        InvalidArgument: one is no plain function.
+        InvalidArgument: one is no plain function of one argument.
     """
 
     progress: Callable[[Progress], object] | None = attrs.field(default=None, validator=_OBSERVER)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from svc_async.errors import InvalidArgument
 from svc_async.events.models import OLD_EVENT_NAMES, Event
-from svc_async.value_rules import is_generator_function
+from svc_async.value_rules import can_take, is_generator_function
 
 __all__ = ["EventRouter", "Handler", "call_function", "name_handler"]
 
@@ -114,14 +114,8 @@ def _check_handler(handler: object) -> None:
         raise InvalidArgument("handler", 'must be a function, as in @receiver.on("post.create")')
     if is_generator_function(handler):
         raise InvalidArgument("handler", _NO_GENERATOR)
-    try:
-        signature = inspect.signature(handler)
-    except (TypeError, ValueError):  # some functions that are written in C have none
-        return
-    try:
-        signature.bind(None, None)
-    except TypeError:
-        raise InvalidArgument("handler", "must take two arguments, as in handler(event, context)") from None
+    if not can_take(handler, 2):
+        raise InvalidArgument("handler", "must take two arguments, as in handler(event, context)")
 
 
 def _matches(pattern: str, event_type: str) -> bool:

@@ -16,9 +16,9 @@ from svc_async.events.models import Event
 from svc_async.printable import clean
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.session import Session
-from svc_async.value_rules import FUNCTION, or_none
 from svc_async.webhooks import SigningKey, WebhookReceiver
 from svc_async.webhooks.dispatch import OnError
+from svc_async.webhooks.rules import check_settings
 from svc_async.wiring import CommonOptions
 
 __all__ = [
@@ -215,7 +215,7 @@ async def open_receiver(
     settings: dict[str, Any] = {**world.receiver, "on_error": failures.add}
     keys = [SigningKey(svc_sandbox.app["consumer_secret"])]
     with _explain_settings("receiver"):
-        or_none(FUNCTION).check("on_error", on_error)
+        check_settings(on_error=on_error)
         receiver = WebhookReceiver(keys=keys, clock=svc_sandbox.clock, **settings)
     async with receiver:
         svc_sandbox.deliver_to(RECEIVER_URL, receiver)

@@ -7,7 +7,7 @@ is also a validator of attrs, which names the field.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from math import inf, isfinite
 from typing import Any, TypeGuard
 
@@ -21,7 +21,6 @@ __all__ = [
     "DATE",
     "DURATION",
     "FLAG",
-    "FUNCTION",
     "MAPPING",
     "MOMENT",
     "NAME",
@@ -35,6 +34,8 @@ __all__ = [
     "TEXTS",
     "TEXT_BY_TEXT",
     "ValueRule",
+    "can_take",
+    "function_of",
     "has_members",
     "instance_of",
     "is_aware",
@@ -115,6 +116,30 @@ def is_generator_function(value: Callable[..., object]) -> bool:
     return any(isgeneratorfunction(each) or isasyncgenfunction(each) for each in (value, type(value).__call__))
 
 
+def can_take(function: Callable[..., object], count: int) -> bool:
+    """Return whether a function can be called with this many arguments, or does not tell.
+
+    What a decorator has wrapped says nothing: the decorator may add an argument, or take one away.
+    """
+    try:
+        known = signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # some functions that are written in C have none
+        return True
+    try:
+        known.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def function_of(*arguments: str) -> ValueRule:
+    """Return the rule of a function, plain or a coroutine function, that can be called with these arguments."""
+    return ValueRule(
+        lambda value: callable(value) and not is_generator_function(value) and can_take(value, len(arguments)),
+        f"a function that can be called as function({', '.join(arguments)}), without yield",
+    )
+
+
 def or_none(rule: ValueRule, meaning: str = "") -> ValueRule:
     """Return the rule of a value that may also be None; `meaning` says what None stands for, if that is not plain."""
     words = f"{rule.words}, or None for {meaning}" if meaning else rule.words
@@ -150,8 +175,10 @@ COUNT = whole_number(1)
 DATE = instance_of(date, "a date")
 DURATION = instance_of(timedelta, "a timedelta")
 FLAG = instance_of(bool, "True or False")
-FUNCTION = ValueRule(callable, "a function")
-PLAIN_FUNCTION = ValueRule(is_plain_function, "a plain function, not a coroutine function")
+PLAIN_FUNCTION = ValueRule(
+    lambda value: is_plain_function(value) and can_take(value, 1),
+    "a plain function of one argument, not a coroutine function",
+)
 MAPPING = instance_of(Mapping, "a mapping")
 MOMENT = ValueRule(is_aware, "a datetime with a time zone", ("GEN-12",))
 NAME = ValueRule(

@@ -20,8 +20,8 @@ from svc_async.streams.stream import StreamSettings
 SECONDS = "must be a number of seconds of at least 0"
 POSITIVE = "must be a number of seconds greater than 0"
 COUNT = "must be a whole number of at least 1"
-FUNCTION = "must be a function"
-PLAIN = "must be a plain function, not a coroutine function"
+FUNCTION = "must be a function that can be called as function(credentials), without yield"
+PLAIN = "must be a plain function of one argument, not a coroutine function"
 FLAG = "must be True or False"
 USER = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
 HOSTS = Endpoints(base_url="https://base.example", ads_url="https://ads.example")
@@ -36,7 +36,13 @@ class AsyncObserver:
         """Never run either."""
 
 
+class MadeOfAnEvent(AsyncObserver):
+    def __init__(self, event: object) -> None:
+        self.event = event
+
+
 ASYNC = (observe, partial(observe), AsyncObserver(), AsyncObserver().__call__)
+MISFITS = (*ASYNC, lambda: None, lambda _, __: None)
 
 
 def make_session(**settings: Any) -> Session:
@@ -57,8 +63,8 @@ REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...],
             "timeouts": ((0, 5, "20"), "must be Timeouts(...), in seconds"),
             "memory": (("5", 1.5, True, math.nan, math.inf, 0), COUNT),
             "max_answer_bytes": (("5", 1.5, True, 0), COUNT),
-            "on_event": ((5, "print", *ASYNC), PLAIN),
-            "on_token": ((5,), FUNCTION),
+            "on_event": ((5, "print", *MISFITS), PLAIN),
+            "on_token": ((5, lambda: None, lambda _, __: None), FUNCTION),
             "state": (("postgresql://host/db", 5), "must be a SharedState, such as SharedState.open(url)"),
             "request_id_header": ((5, b"x"), "must be a string"),
             "validate": (("false", 0), FLAG),
@@ -74,7 +80,7 @@ REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...],
             "app": (("key", 0), "must be AppCredentials(...)"),
             "clock": ((5, 0, "now"), "must be a clock, such as SystemClock()"),
             "proxy": ((5, b"http://proxy"), "must be a string"),
-            "on_event": ((5, *ASYNC), PLAIN),
+            "on_event": ((5, *MISFITS), PLAIN),
         },
     ),
     "Governor": (
@@ -115,10 +121,10 @@ REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...],
             "retry_delays": ((5, "60", ["60"], [-1], [math.nan]), "must be a sequence of seconds of at least 0"),
         },
     ),
-    "Observers": (Observers, dict.fromkeys(("progress", "on_receipt", "on_failure"), ((5, "print", *ASYNC), PLAIN))),
+    "Observers": (Observers, dict.fromkeys(("progress", "on_receipt", "on_failure"), ((5, "print", *MISFITS), PLAIN))),
     "SyncObservers": (
         SyncObservers,
-        dict.fromkeys(("progress", "on_plan", "on_removal_failure", "on_wait"), ((5, *ASYNC), PLAIN)),
+        dict.fromkeys(("progress", "on_plan", "on_removal_failure", "on_wait"), ((5, *MISFITS), PLAIN)),
     ),
     "SyncSettings": (
         SyncSettings,
@@ -139,9 +145,9 @@ REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...],
             "reconnects": ((5, {}), "must be Reconnects(...)"),
             "dedupe": (("no",), FLAG),
             "recover": ((True, []), "must be one of auto, off"),
-            "on_state": ((5, *ASYNC), PLAIN),
-            "on_gap": ((5, *ASYNC), PLAIN),
-            "on_malformed": ((5, *ASYNC), PLAIN),
+            "on_state": ((5, *MISFITS), PLAIN),
+            "on_gap": ((5, *MISFITS), PLAIN),
+            "on_malformed": ((5, *MISFITS), PLAIN),
         },
     ),
     "Reconnects": (Reconnects, {"min_age": (("30", 0, math.nan), POSITIVE), "rules": ((5, []), "must be a mapping")}),
@@ -151,7 +157,7 @@ REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...],
 
 
 def describe(value: object) -> str:
-    return "async" if value in ASYNC else repr(value)
+    return "function" if callable(value) else repr(value)
 
 
 CASES = [
@@ -189,7 +195,7 @@ def test_what_a_setting_may_be_is_accepted() -> None:
     assert BatchSettings(retry_delays=[1, 2.5]).retry_delays == (1, 2.5)
     SyncSettings(refresh_within=timedelta(days=1))
     make_session(proxy="", app=None, clock=None, on_event=print)
-    make_session(on_event=AsyncObserver, on_token=observe)
+    make_session(on_event=MadeOfAnEvent, on_token=observe)
 
 
 async def test_a_session_made_by_but_refuses_what_is_none_of_its_settings(session: Session) -> None:

@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -80,9 +80,23 @@ def handle_for(shop: str, event: Event, context: str) -> None:
     """Do nothing."""
 
 
+@wraps(handle_for)
+def handle_for_books(*arguments: Any) -> None:
+    handle_for("books", *arguments)
+
+
 @pytest.mark.parametrize(
     "handler",
-    [Consumer(), Consumer().__call__, partial(handle_for, "books"), dict, print, lambda *_: None, lambda _, __=None: _],
+    [
+        Consumer(),
+        Consumer().__call__,
+        partial(handle_for, "books"),
+        handle_for_books,
+        dict,
+        print,
+        lambda *_: None,
+        lambda _, __=None: _,
+    ],
 )
 def test_whatever_takes_an_event_and_its_context_is_a_handler(handler: Any) -> None:
     router = EventRouter()

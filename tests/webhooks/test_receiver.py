@@ -96,6 +96,12 @@ async def generate_later(*_: object) -> AsyncIterator[None]:
         ("on_error", "log"),
         ("dead_letter", []),
         ("on_event", {}),
+        ("on_event", lambda _, __: None),
+        ("order_by", lambda _, __: "1"),
+        ("order_by", lambda: "1"),
+        ("on_error", lambda _: None),
+        ("on_error", lambda _, __, ___: None),
+        ("dead_letter", lambda _: None),
     ],
 )
 def test_a_setting_out_of_bounds_is_refused(name: str, value: Any) -> None:

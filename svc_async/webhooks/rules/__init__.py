@@ -8,12 +8,12 @@ from svc_async.events.router import EventRouter
 from svc_async.value_rules import (
     CLOCK,
     COUNT,
+    PLAIN_FUNCTION,
     SECONDS_OR_INFINITE,
     ValueRule,
+    function_of,
     has_members,
     instance_of,
-    is_generator_function,
-    is_plain_function,
     one_of,
     or_none,
 )
@@ -23,13 +23,7 @@ from svc_async.wire.hmac_sha256 import SigningKey
 
 __all__ = ["check_settings"]
 
-_CALLBACK = or_none(
-    ValueRule(
-        lambda value: callable(value) and not is_generator_function(value),
-        "a function, as in function(event, error), without yield",
-    )
-)
-_OBSERVER = ValueRule(is_plain_function, "a plain function, as in function(event), not a coroutine function")
+_CALLBACK = or_none(function_of("event", "error"))
 _RULES: Mapping[str, ValueRule] = {
     "ack": or_none(instance_of(Ack, "Ack.enqueue(), Ack.durable(inbox) or Ack.inline()")),
     "dedupe": or_none(
@@ -39,7 +33,7 @@ _RULES: Mapping[str, ValueRule] = {
     "router": or_none(instance_of(EventRouter, "an EventRouter")),
     "parser": or_none(instance_of(EventParser, "an EventParser")),
     "workers": COUNT,
-    "order_by": _OBSERVER,
+    "order_by": PLAIN_FUNCTION,
     "on_error": _CALLBACK,
     "dead_letter": _CALLBACK,
     "crc_key": or_none(instance_of(SigningKey, "a SigningKey")),
@@ -49,7 +43,7 @@ _RULES: Mapping[str, ValueRule] = {
     "read_deadline": SECONDS_OR_INFINITE,
     "retry_after": COUNT,
     "drain_deadline": SECONDS_OR_INFINITE,
-    "on_event": or_none(_OBSERVER),
+    "on_event": or_none(PLAIN_FUNCTION),
     "clock": or_none(CLOCK),
 }
 
