@@ -114,6 +114,7 @@ async def test_a_server_does_not_start_without_its_inbox(unreadable: WebhookRece
     with pytest.raises(Exception, match="No such file"):
         await unreadable.asgi()({"type": "lifespan"}, receive, send)
     assert [message["type"] for message in said] == ["lifespan.startup.failed"]
+    assert "No such file" in said[0]["message"]
 
 
 async def test_an_aiohttp_application_does_not_start_without_its_inbox(unreadable: WebhookReceiver) -> None:

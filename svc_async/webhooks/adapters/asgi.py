@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 
+from svc_async.errors import SvcError
 from svc_async.value_rules import instance_of, or_none
 from svc_async.webhooks.adapters.receiver import PATH, Receiver
 from svc_async.webhooks.verification import HttpAnswer, Rejected, RejectReason
@@ -60,9 +61,14 @@ class AsgiApp:
                 phase = "shutdown"
                 await receive()
         except Exception as error:
-            await send({"type": f"lifespan.{phase}.failed", "message": type(error).__name__})
+            await send({"type": f"lifespan.{phase}.failed", "message": _describe(error)})
             raise
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _describe(error: Exception) -> str:
+    """Return the message of an error of the SDK, which the server prints; of another, which may tell more, its type."""
+    return str(error) if isinstance(error, SvcError) else type(error).__name__
 
 
 async def _refuse_websocket(_: Scope, receive: Receive, send: Send) -> None:
