@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from svc_async.printable import clean
-from svc_async.pytest_plugin.world import HANDLER_FAILURES, SANDBOX, World
+from svc_async.pytest_plugin.world import HANDLER_FAILURES, RECEIVER, SANDBOX, World
 from svc_async.sandbox import LoggedRequest, Sandbox
 from svc_async.sandbox.api.control_faults import arm
 from svc_async.sandbox.refusal import Refusal
@@ -38,7 +38,7 @@ def watch(item: pytest.Item) -> Generator[None]:
     try:
         yield
     except BaseException:
-        lines = [*_take_handler_failures(item), *_list_requests(sandbox, before)]
+        lines = [*_take_handler_failures(item), *_find_waiting(item), *_list_requests(sandbox, before)]
         item.add_report_section("call", "svc_async", "\n".join(lines))
         raise
     failures = _take_handler_failures(item)
@@ -51,6 +51,14 @@ def watch(item: pytest.Item) -> Generator[None]:
 def _take_handler_failures(item: pytest.Item) -> Sequence[str]:
     failures = item.stash.get(HANDLER_FAILURES, None)
     return failures.take() if failures is not None else ()
+
+
+def _find_waiting(item: pytest.Item) -> Iterator[str]:
+    receiver = item.stash.get(RECEIVER, None)
+    waiting = receiver.stats.waiting if receiver is not None else 0
+    if waiting:
+        events = "1 event was" if waiting == 1 else f"{waiting} events were"
+        yield f"{events} not handled yet; before it asserts, a test awaits svc_receiver.wait_until_idle()"
 
 
 def _arm_faults(sandbox: Sandbox, world: World) -> None:

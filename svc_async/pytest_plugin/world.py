@@ -16,13 +16,14 @@ from svc_async.events.models import Event
 from svc_async.printable import clean
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.session import Session
-from svc_async.webhooks import SigningKey, WebhookReceiver
+from svc_async.webhooks import NotHandled, SigningKey, WebhookReceiver
 from svc_async.webhooks.dispatch import OnError
 from svc_async.webhooks.rules import check_settings
 from svc_async.wiring import CommonOptions
 
 __all__ = [
     "HANDLER_FAILURES",
+    "RECEIVER",
     "RECEIVER_URL",
     "SANDBOX",
     "HandlerFailures",
@@ -37,6 +38,8 @@ RECEIVER_URL = "https://hooks.example.test/svc"
 """The URL of the webhook of `svc_receiver`."""
 SANDBOX: pytest.StashKey[Sandbox] = pytest.StashKey()
 """Where an item has its sandbox while it runs."""
+_DRAIN_DEADLINE = 10.0
+"""Seconds that the end of a test waits for handlers, unless its marker says otherwise; a handler may hang."""
 
 
 class HandlerFailures:
@@ -51,12 +54,12 @@ class HandlerFailures:
         self._texts: list[str] = []
 
     def add(self, event: Event | None, error: BaseException) -> object:
-        """Describe an exception, with its traceback."""
+        """Describe an exception, with its traceback unless it says all."""
         subject = f"the event {event.event_type}" if event else "a delivery"
-        lines = "".join(traceback.format_exception(error)).rstrip().split("\n")
-        self._texts.append(
-            "\n".join(map(clean, [f"a handler or a store of the receiver failed for {subject}:", *lines]))
-        )
+        lines = [f"a handler or a store of the receiver failed for {subject}:", *_format(error)]
+        if isinstance(error, NotHandled):
+            lines = [f"{subject} was not handled: {error}"]
+        self._texts.append("\n".join(map(clean, lines)))
         return None if self._on_error is None else self._on_error(event, error)
 
     def take(self) -> Sequence[str]:
@@ -65,8 +68,14 @@ class HandlerFailures:
         return texts
 
 
+def _format(error: BaseException) -> Sequence[str]:
+    return "".join(traceback.format_exception(error)).rstrip().split("\n")
+
+
 HANDLER_FAILURES: pytest.StashKey[HandlerFailures] = pytest.StashKey()
 """Where an item has the exceptions of its receiver."""
+RECEIVER: pytest.StashKey[WebhookReceiver] = pytest.StashKey()
+"""Where an item has its receiver while it runs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -212,11 +221,11 @@ async def open_receiver(
     world = World.of(request.node)
     on_error = world.receiver.get("on_error")
     failures = request.node.stash[HANDLER_FAILURES] = HandlerFailures(on_error)
-    settings: dict[str, Any] = {**world.receiver, "on_error": failures.add}
+    settings: dict[str, Any] = {"drain_deadline": _DRAIN_DEADLINE, **world.receiver, "on_error": failures.add}
     keys = [SigningKey(svc_sandbox.app["consumer_secret"])]
     with _explain_settings("receiver"):
         check_settings(on_error=on_error)
-        receiver = WebhookReceiver(keys=keys, clock=svc_sandbox.clock, **settings)
+        receiver = request.node.stash[RECEIVER] = WebhookReceiver(keys=keys, clock=svc_sandbox.clock, **settings)
     async with receiver:
         svc_sandbox.deliver_to(RECEIVER_URL, receiver)
         webhook = await svc_session.webhooks.create(RECEIVER_URL)

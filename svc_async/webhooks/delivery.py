@@ -58,4 +58,4 @@ class AcceptedEvent:
 
 
 class NotHandled(SvcError):
-    """The receiver closed before an accepted event was handled."""
+    """An accepted event was not handled in time: before the receiver closed, or a wait for it ended."""

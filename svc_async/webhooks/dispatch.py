@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from traceback import walk_tb
 
 import attrs
@@ -38,6 +39,8 @@ class Dispatcher:
     on_error: OnError | None
     dead_letter: DeadLetter | None
     counters: Counters
+    _unfinished: dict[AcceptedEvent, Handler] = attrs.field(factory=dict[AcceptedEvent, Handler], init=False)
+    """The events of which a handler has not returned."""
 
     async def handle(self, accepted: AcceptedEvent) -> None:
         """Call the handlers of an event, once; skip it if another receiver has taken it over."""
@@ -47,7 +50,8 @@ class Dispatcher:
         handlers, handler = self.router.find_handlers(accepted.event), None
         try:
             for handler in handlers:
-                await call_function("handler", handler, accepted.event, accepted.context)
+                with self._note(accepted, handler):
+                    await call_function("handler", handler, accepted.event, accepted.context)
         except asyncio.CancelledError as error:
             end(0, error, _name(handler))
             task = asyncio.current_task()
@@ -86,15 +90,37 @@ class Dispatcher:
             error: why it failed.
             source: the function that failed, if it is known.
         """
+        await self._report(event, error, f"{source}: {_describe(error)}" if source else _describe(error))
+
+    async def _report(self, event: Event | None, error: BaseException, problem: str) -> None:
         advice = "; on_error receives the exception" if self.on_error is None else ""
         subject = _name_event(event) if event else "a delivery"
-        _log.error("%s: %s%s%s", subject, f"{source}: " if source else "", _describe(error), advice)
+        _log.error("%s: %s%s", subject, problem, advice)
         if self.on_error is None:
             return
         try:
             await call_function("on_error", self.on_error, event, error)
-        except Exception as problem:  # noqa: BLE001 - the log is the last resort
-            _log.error("%s: on_error itself failed: %s", subject, _describe(problem))
+        except Exception as failure:  # noqa: BLE001 - the log is the last resort
+            _log.error("%s: on_error itself failed: %s", subject, _describe(failure))
+
+    def name_unfinished(self) -> Sequence[str]:
+        """Return the names of the handlers that have not returned, each once."""
+        return tuple(dict.fromkeys(_describe_handler(each) for each in self._unfinished.values()))
+
+    async def report_unfinished(self, deadline: float) -> None:
+        """Report the events of which a handler has not returned within a deadline, in seconds."""
+        for accepted, handler in tuple(self._unfinished.items()):
+            error = NotHandled(f"the handler {_describe_handler(handler)} has not returned within {deadline:g} s")
+            await self._report(accepted.event, error, str(error))
+
+    @contextmanager
+    def _note(self, accepted: AcceptedEvent, handler: Handler) -> Generator[None]:
+        """Know that a handler of an event has not returned, within the block."""
+        self._unfinished[accepted] = handler
+        try:
+            yield
+        finally:
+            del self._unfinished[accepted]
 
     async def _confirm(self, accepted: AcceptedEvent) -> bool:
         """Return whether the event is still this receiver's to handle."""
@@ -139,7 +165,11 @@ class Dispatcher:
 
 
 def _name(handler: Handler | None) -> str | None:
-    return None if handler is None else clean(name_handler(handler)[:_SHOWN])
+    return None if handler is None else _describe_handler(handler)
+
+
+def _describe_handler(handler: Handler) -> str:
+    return clean(name_handler(handler)[:_SHOWN])
 
 
 def _name_event(event: Event) -> str:

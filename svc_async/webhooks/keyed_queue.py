@@ -49,6 +49,11 @@ class KeyedQueue(Generic[T]):
         return len(self._unfinished)
 
     @property
+    def unfinished(self) -> Sequence[T]:
+        """The items that wait or are being processed, the oldest first."""
+        return tuple(self._unfinished.values())
+
+    @property
     def is_half_empty(self) -> bool:
         """Whether less than half of the places and of the bytes are taken."""
         taken, size = len(self._unfinished) + self._reserved, self._bytes + self._reserved_bytes
@@ -88,13 +93,13 @@ class KeyedQueue(Generic[T]):
 
     def clear(self) -> Sequence[T]:
         """Remove the items that wait or are being processed, and return them, the oldest first."""
-        unfinished, self._unfinished = self._unfinished, {}
-        return tuple(unfinished.values())
+        unfinished, self._unfinished = self.unfinished, {}
+        return unfinished
 
     @property
     def oldest(self) -> T | None:
         """The item that was accepted first."""
-        return next(iter(tuple(self._unfinished.values())), None)  # a copy, since metrics are read in another thread
+        return next(iter(self.unfinished), None)  # a copy, since metrics are read in another thread
 
     async def join(self) -> None:
         """Wait until all items are finished."""

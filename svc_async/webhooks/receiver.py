@@ -8,8 +8,7 @@ A caller that is cancelled does not abandon an acceptance half-way: it runs in t
 workers do. CRC checks bypass all of this. What belongs to an event loop is a `Run`, made each time it is entered.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -20,7 +19,7 @@ from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter, Handler
 from svc_async.monitoring import Subscribers
-from svc_async.value_rules import whole_number
+from svc_async.value_rules import SECONDS_OR_INFINITE, whole_number
 from svc_async.webhooks.acceptance import Acceptor
 from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.bodies import Bodies, Body
@@ -29,7 +28,7 @@ from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
 from svc_async.webhooks.event_keys import name_keys
 from svc_async.webhooks.rejections.log import RejectionLog
 from svc_async.webhooks.rules import check_settings
-from svc_async.webhooks.run import Acceptance, Run
+from svc_async.webhooks.run import Run
 from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
 from svc_async.webhooks.stores.shared import EventState
@@ -82,8 +81,8 @@ class WebhookReceiver:
         workers: how many events are handled concurrently.
         order_by: events with the same key are handled one after another, in the order in which they were received;
             None equals no other key. By default the user that the event concerns.
-        on_error: called as `on_error(event, error)` when a handler or a store fails; the event is None if a store
-            fails for a whole delivery.
+        on_error: called as `on_error(event, error)` when a handler or a store fails, or a handler has not returned at
+            the drain deadline (`NotHandled`); the event is None if a store fails for a whole delivery.
         dead_letter: called as `dead_letter(event, error)` with each accepted event that could not be handled.
         crc_key: the key that answers CRC checks, by default the first.
         crc_signature: how to treat a signature of the CRC check itself.
@@ -93,7 +92,8 @@ class WebhookReceiver:
         max_bytes: how many bytes their bodies may have in total.
         read_deadline: seconds within which a body must be received.
         retry_after: seconds after which the service may retry a request that was answered with 503.
-        drain_deadline: seconds that closing waits for accepted events; 0 does not wait.
+        drain_deadline: seconds that closing waits for accepted events, by the clock or by the event loop, whichever is
+            first; 0 does not wait.
         on_event: called with every event of `svc_async.monitoring` that the receiver reports; a plain function.
         clock: the source of time.
 
@@ -250,6 +250,22 @@ class WebhookReceiver:
             if self._run is run and run.has_ended:
                 self._run = None
 
+    async def wait_until_idle(self, deadline: float = 30.0) -> None:
+        """Wait until every accepted event is handled or given up, as `asyncio.Queue.join` does.
+
+        Events that are accepted meanwhile are waited for, too. A receiver that does not run is idle.
+
+        Args:
+            deadline: seconds, by the event loop also if the receiver has another clock; `math.inf` for no deadline.
+
+        Raises:
+            NotHandled: events are left at the deadline; it names the handlers that have not returned.
+            WrongState: a handler or a callback waits, and so for itself; or the receiver runs in another event loop.
+        """
+        SECONDS_OR_INFINITE.check("deadline", deadline)
+        if self._run is not None and not self._run.has_ended:
+            await self._run.wait_until_idle(deadline)
+
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Run the receiver within the block, unless it runs already in this event loop; then leave it running."""
@@ -275,6 +291,8 @@ class WebhookReceiver:
             acceptor=acceptor,
             stores=(self._dedupe, self._ack.inbox),
             parser=self._parser,
+            ack=self._ack,
+            rejections=self._rejections,
             workers=self._workers,
             drain_deadline=self._drain_deadline,
             clock=self._clock,
@@ -355,7 +373,7 @@ class WebhookReceiver:
         key_id, events = self._verify(fields, body)
         self._counters.verified[key_id] += 1
         context = DeliveryContext(key_id=key_id, received_at=self._clock.now(), body=body)
-        reason = await self._accept_in_time(events, context)
+        reason = await self._run.accept(events, context) if self._run else RejectReason.NOT_RUNNING
         if reason:
             raise Rejected(reason)
         self._counters.acknowledge(self._clock.monotonic() - began, events=len(events), size=len(body))
@@ -366,32 +384,6 @@ class WebhookReceiver:
         key, events = self._verifier.read(body, fields, self._parser)
         key_id, _ = self._keys[key]
         return key_id, events
-
-    async def _accept_in_time(self, events: Sequence[Event], context: DeliveryContext) -> RejectReason | None:
-        settled = asyncio.Event()
-        task = self._run.accept(events, context, settled) if self._run else None
-        if task is None:
-            return RejectReason.NOT_RUNNING
-        try:
-            async with self._clock.timeout(self._ack.deadline):
-                await asyncio.wait({task})  # which does not cancel the task if the caller is cancelled
-                return await self._wait_for_handlers(task)
-        except TimeoutError:
-            if not task.done() or self._ack.on_deadline == "refuse":
-                return RejectReason.TOO_LATE
-            self._rejections.add_unfinished()
-            return None
-        finally:
-            settled.set()  # it is answered: later deliveries of the same users wait for it no longer
-
-    async def _wait_for_handlers(self, task: Acceptance) -> RejectReason | None:
-        unfinished = RejectReason.NOT_RUNNING if task.cancelled() else task.result()
-        if isinstance(unfinished, RejectReason):
-            return unfinished
-        if not self._ack.waits or not unfinished:
-            return None
-        await asyncio.wait([each.done for each in unfinished])
-        return None if all(each.done.result() for each in unfinished) else RejectReason.HANDLER_FAILED
 
     def _reject(self, reason: RejectReason, began: float, size: int = 0) -> HttpAnswer:
         self._rejections.add(reason)

@@ -13,14 +13,17 @@ from svc_async.clock import Clock
 from svc_async.errors import WrongState
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
+from svc_async.printable import join_first
 from svc_async.webhooks.acceptance import Acceptor
-from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
+from svc_async.webhooks.ack import Ack
+from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext, NotHandled
+from svc_async.webhooks.rejections.log import RejectionLog
 from svc_async.webhooks.stores.inbox import PagedInbox
 from svc_async.webhooks.verification import RejectReason
 
-__all__ = ["Acceptance", "Run"]
+__all__ = ["Run"]
 
-Acceptance = asyncio.Task[Sequence[AcceptedEvent] | RejectReason]
+_Acceptance = asyncio.Task[Sequence[AcceptedEvent] | RejectReason]
 """Accepts a delivery; a caller that is cancelled does not abandon it half-way."""
 
 _log = logging.getLogger("svc_async.webhooks")
@@ -39,12 +42,14 @@ class Run:
     acceptor: Acceptor
     stores: Sequence[object]
     parser: EventParser
+    ack: Ack
+    rejections: RejectionLog
     workers: int
     drain_deadline: float
     clock: Clock
     _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop, init=False)
     _closing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
-    _accepting: set[Acceptance] = attrs.field(factory=set[Acceptance], init=False)
+    _accepting: set[_Acceptance] = attrs.field(factory=set[_Acceptance], init=False)
     _tasks: asyncio.TaskGroup | None = attrs.field(default=None, init=False)
     _main_task: asyncio.Task[None] | None = attrs.field(default=None, init=False)
     _background: Sequence[asyncio.Task[None]] = attrs.field(default=(), init=False)
@@ -87,15 +92,40 @@ class Run:
         if not self._main_task.cancelled():  # else by somebody else who waited for it
             self._main_task.result()
 
-    def accept(self, events: Sequence[Event], context: DeliveryContext, settled: asyncio.Event) -> Acceptance | None:
-        """Begin to accept the events of a delivery, unless the run is not started or closing."""
-        if self._tasks is None or not self.is_accepting:
+    async def accept(self, events: Sequence[Event], context: DeliveryContext) -> RejectReason | None:
+        """Accept the events of a delivery, or return why they are not accepted within the deadline of `ack`."""
+        settled = asyncio.Event()
+        task = self._begin_to_accept(events, context, settled)
+        if task is None:
+            return RejectReason.NOT_RUNNING
+        try:
+            async with self.clock.timeout(self.ack.deadline):
+                await asyncio.wait({task})  # which does not cancel the task if the caller is cancelled
+                return await self._wait_for_handlers(task)
+        except TimeoutError:
+            if not task.done() or self.ack.on_deadline == "refuse":
+                return RejectReason.TOO_LATE
+            self.rejections.add_unfinished()
             return None
+        finally:
+            settled.set()  # it is answered: later deliveries of the same users wait for it no longer
+
+    async def wait_until_idle(self, deadline: float) -> None:
+        """Wait until all events that were accepted, also meanwhile, are handled or given up.
+
+        Raises:
+            NotHandled: some are left at the deadline, in seconds of the event loop.
+            WrongState: the caller is a task of this run, which would wait for itself, or runs in another event loop.
+        """
         self.check_loop()
-        task = self._tasks.create_task(self.acceptor.accept(events, context, settled))
-        self._accepting.add(task)
-        task.add_done_callback(self._accepting.discard)
-        return task
+        if self._is_within():
+            raise WrongState("a handler cannot wait until its receiver is idle: its own event is not handled before")
+        try:
+            async with asyncio.timeout(deadline):  # a clock of tests may stand still while a handler hangs
+                while left := self._find_unfinished():
+                    await asyncio.wait(left)
+        except TimeoutError:
+            raise NotHandled(f"the receiver is not idle after {deadline:g} s; {self._describe_unfinished()}") from None
 
     async def abandon(self) -> None:
         """Abandon the events that are not finished."""
@@ -117,6 +147,27 @@ class Run:
         oldest = self.acceptor.queue.oldest
         lag = (self.clock.now() - oldest.context.received_at).total_seconds() if oldest else 0.0
         return len(self.acceptor.queue) + self.acceptor.claimed_elsewhere, lag
+
+    def _begin_to_accept(
+        self, events: Sequence[Event], context: DeliveryContext, settled: asyncio.Event
+    ) -> _Acceptance | None:
+        """Begin to accept the events of a delivery, unless the run is not started or closing."""
+        if self._tasks is None or not self.is_accepting:
+            return None
+        self.check_loop()
+        task = self._tasks.create_task(self.acceptor.accept(events, context, settled))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+        return task
+
+    async def _wait_for_handlers(self, task: _Acceptance) -> RejectReason | None:
+        unfinished = RejectReason.NOT_RUNNING if task.cancelled() else task.result()
+        if isinstance(unfinished, RejectReason):
+            return unfinished
+        if not self.ack.waits or not unfinished:
+            return None
+        await asyncio.wait([each.done for each in unfinished])
+        return None if all(each.done.result() for each in unfinished) else RejectReason.HANDLER_FAILED
 
     def _is_within(self) -> bool:
         """Return whether the caller is a task of this run, as handlers and callbacks are."""
@@ -176,12 +227,22 @@ class Run:
         if not self.drain_deadline:
             return
         try:
-            async with self.clock.timeout(self.drain_deadline):
+            # By the event loop as well: a clock of tests may stand still while a handler hangs.
+            async with self.clock.timeout(self.drain_deadline), asyncio.timeout(self.drain_deadline):
                 if self._accepting:
                     await asyncio.wait(self._accepting)
                 await self.acceptor.queue.join()
         except TimeoutError:
             _log.warning("closed with %d events not handled", len(self.acceptor.queue))
+            await self.acceptor.dispatcher.report_unfinished(self.drain_deadline)
+
+    def _find_unfinished(self) -> Sequence[asyncio.Future[Any]]:
+        return [*self._accepting, *(each.done for each in self.acceptor.queue.unfinished)]
+
+    def _describe_unfinished(self) -> str:
+        counts = f"events not handled: {len(self.acceptor.queue)}, deliveries not accepted: {len(self._accepting)}"
+        handlers = self.acceptor.dispatcher.name_unfinished()
+        return join_first([counts, *(f"the handler {each} has not returned" for each in handlers)])
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

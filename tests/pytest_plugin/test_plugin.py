@@ -126,6 +126,47 @@ async def test_with_a_handler_that_fails_while_the_receiver_closes(svc_sandbox, 
     await svc_sandbox.trigger("post.create")
 
 
+@pytest.mark.svc(events=["post.create"])
+async def test_a_handler_that_uses_a_thread_is_waited_for(svc_sandbox, svc_receiver):
+    import asyncio
+
+    stored = []
+
+    @svc_receiver.on("post.create")
+    async def store(event, context):
+        await asyncio.to_thread(stored.append, event.post.text)
+
+    await svc_sandbox.trigger("post.create", payload={"text": "good morning"})
+    await svc_receiver.wait_until_idle()
+    assert stored == ["good morning"]
+
+
+@pytest.mark.svc(events=["post.create"])
+async def test_that_does_not_wait_for_a_handler(svc_sandbox, svc_receiver):
+    import asyncio
+
+    @svc_receiver.on("post.create")
+    async def wait(event, context):
+        while svc_receiver.is_running:
+            await asyncio.sleep(0)
+
+    await svc_sandbox.trigger("post.create")
+    pytest.fail("nothing is stored")
+
+
+async def hang(event, context):
+    import asyncio
+
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("mode", [pytest.param(each, marks=pytest.mark.svc(clock=each)) for each in ("jump", "manual")])
+@pytest.mark.svc(events=["post.create"], receiver={"drain_deadline": 0.01})
+async def test_with_a_handler_that_hangs(svc_sandbox, svc_receiver, mode):
+    svc_receiver.on("*")(hang)
+    await svc_sandbox.trigger("post.create")
+
+
 async def test_that_fails(svc_session):
     await svc_session.accounts.get("secret")
 """
@@ -224,7 +265,7 @@ def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(p
         test_2=anyio.header + COMMON.replace(CHECK, ""),
         test_3=SETTINGS,
     )
-    result.assert_outcomes(passed=6 + 2 + 2, failed=7 + 1 + 2, errors=9 + 1 + 4)
+    result.assert_outcomes(passed=9 + 2 + 2, failed=8 + 1 + 2, errors=11 + 1 + 4)
     result.stdout.fnmatch_lines(list(ERRORS))
     result.stdout.fnmatch_lines(list(FAILURES))
     result.stdout.no_fnmatch_line("*svc_async.errors.InvalidArgument*")
@@ -235,6 +276,7 @@ def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(p
 ERRORS = (
     "a handler or a store of the receiver failed for the event post.create:",
     "LookupError: late",
+    "the event post.create was not handled: the handler test_1.hang has not returned within 0.01 s",
     "svc_sandbox is for tests that run in an event loop: write `async def`, and mark the test with *",
     "the marker svc takes clock='jump' or clock='manual'",
     "the marker svc takes handler_errors='fail' or handler_errors='allow'",
@@ -262,6 +304,8 @@ FAILURES = (
     "Traceback (most recent call last):",
     "*raise ValueError(event.post.nothing)",
     "AttributeError: *",
+    "* Captured svc_async call *",
+    "1 event was not handled yet; before it asserts, a test awaits svc_receiver.wait_until_idle()",
     "* Captured svc_async call *",
     "* GET * /ads/12/accounts/secret -> 403: the account is not associated with the user",
     "a fault did not strike: *",

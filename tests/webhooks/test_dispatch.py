@@ -338,6 +338,10 @@ async def test_an_event_without_a_handler_is_handled_and_counted() -> None:
     assert (receiver.stats.handled, receiver.stats.unhandled) == (2, 1)
 
 
+async def hang(_: Event, __: object) -> None:
+    await asyncio.Event().wait()
+
+
 @pytest.mark.parametrize("durable", [True, False])
 async def test_closing_abandons_what_is_not_handled(caplog: pytest.LogCaptureFixture, *, durable: bool) -> None:
     clock, inbox, dead = VirtualClock(), MemoryInbox(), list[str]()
@@ -345,14 +349,18 @@ async def test_closing_abandons_what_is_not_handled(caplog: pytest.LogCaptureFix
     receiver = WebhookReceiver(
         keys=[KEY], clock=clock, ack=ack, drain_deadline=1, dead_letter=lambda event, _: dead.append(event.key)
     )
-    receiver.on("*")(lambda *_: asyncio.Event().wait())
+    receiver.on("*")(hang)
     await receiver.start()
     for uuid in ("1", "2"):
         assert (await receiver.handle(*delivery(uuid))).status == 200
     closing = asyncio.create_task(receiver.aclose())
     await clock.advance(seconds=1)
     await closing
-    assert [record.getMessage() for record in caplog.records] == ["closed with 2 events not handled"]
+    problem = f"the handler {__name__}.hang has not returned within 1 s; on_error receives the exception"
+    assert [record.getMessage() for record in caplog.records] == [
+        "closed with 2 events not handled",
+        f"post.create 1: {problem}",
+    ]
     assert receiver.stats.abandoned == 2
     assert (dead, [*inbox.rows]) == (([], ["1", "2"]) if durable else (["1", "2"], []))
 
