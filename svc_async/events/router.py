@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from svc_async.errors import InvalidArgument
-from svc_async.events.models import OLD_EVENT_NAMES, Event
+from svc_async.events.models import OLD_EVENT_NAMES, Event, EventType
 from svc_async.value_rules import can_take, is_generator_function
 
 __all__ = ["EventRouter", "Handler", "call_function", "name_handler"]
@@ -19,6 +19,8 @@ H = TypeVar("H", bound=Handler)
 
 _MISFIT = "misfit"
 _NO_GENERATOR = "must not be a generator function, of which nothing runs when it is called: use return instead of yield"
+_WORDS = ("*", _MISFIT, "replay_job_status", "account_activity", "unknown")
+_OWN = ", ".join(_WORDS[1:])
 _PATTERN = re.compile(r"\*|\w+(\.\w+)*(\.\*)?", re.ASCII)
 
 
@@ -26,7 +28,8 @@ class EventRouter:
     """The handlers of each event type.
 
     A pattern is a whole type (`post.create`), all types below a word (`post.*`, `profile.*`), `*`, or `misfit`: events
-    that do not fit their type. Without a handler of `misfit` they go to the handlers of their type.
+    that do not fit their type. Without a handler of `misfit` they go to the handlers of their type. A type need not be
+    a known one, since the platform adds types, but types of the platform have a dot.
     """
 
     def __init__(self) -> None:
@@ -39,8 +42,8 @@ class EventRouter:
             event_type: a pattern.
 
         Raises:
-            InvalidArgument: it is not a pattern, or a deprecated PascalCase name (contract EV-02); or what is decorated
-                cannot be called with an event and its context, or is a generator function.
+            InvalidArgument: it is not a pattern, a word that is no type, or a deprecated PascalCase name (contract
+                EV-02); or what is decorated cannot be called with an event and its context, or is a generator function.
         """
         if not isinstance(event_type, str):
             raise InvalidArgument("event_type", 'must be given, as in @receiver.on("post.create")')
@@ -50,6 +53,8 @@ class EventRouter:
             )
         if not _PATTERN.fullmatch(event_type):
             raise InvalidArgument("event_type", "must be a dot-separated type, one that ends in .*, or *")
+        if "." not in event_type and event_type not in _WORDS:
+            raise InvalidArgument("event_type", f"is no type, no pattern and none of {_OWN}; {_propose(event_type)}")
 
         def register(handler: H) -> H:
             _check_handler(handler)
@@ -116,6 +121,17 @@ def _check_handler(handler: object) -> None:
         raise InvalidArgument("handler", _NO_GENERATOR)
     if not can_take(handler, 2):
         raise InvalidArgument("handler", "must take two arguments, as in handler(event, context)")
+
+
+def _propose(word: str) -> str:
+    """Return the pattern that was probably meant by a word without a dot."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for messages only
+
+    types = [each.value for each in EventType]
+    known = {*_WORDS, *(f"{each.partition('.')[0]}.*" for each in types)}
+    by_words = {each.strip(".*").replace(".", ""): each for each in (*types, *known)}
+    near = get_close_matches(word.replace("_", "").lower(), by_words, 1)
+    return f"did you mean {by_words[near[0]]}?" if near else "types are such as post.create, patterns such as post.*"
 
 
 def _matches(pattern: str, event_type: str) -> bool:

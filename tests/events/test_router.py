@@ -38,6 +38,29 @@ def test_an_invalid_pattern_is_refused(pattern: str) -> None:
         EventRouter().on(pattern)
 
 
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("post", r"did you mean post\.\*\?"),
+        ("profile", r"did you mean profile\.\*\?"),
+        ("post_create", r"did you mean post\.create\?"),
+        ("Misfits", r"did you mean misfit\?"),
+        ("like", r"did you mean like\.\*\?"),
+        ("x", r"types are such as post\.create, patterns such as post\.\*"),
+    ],
+)
+def test_a_word_that_no_type_can_be_is_refused_with_what_was_meant(word: str, advice: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^event_type is no type, no pattern and none of misfit, .*; {advice}$"):
+        EventRouter().on(word)
+
+
+@pytest.mark.parametrize("event_type", ["post.to_come", "wholly.new.type", "wholly.*", "replay_job_status", "unknown"])
+def test_types_that_the_platform_may_add_and_words_of_this_sdk_are_patterns(event_type: str) -> None:
+    router = EventRouter()
+    router.on(event_type)(print)
+    assert router.handlers(event_type.replace("*", "x")) == (print,)
+
+
 @pytest.mark.rule("EV-02")
 def test_a_deprecated_name_is_refused_with_the_current_one() -> None:
     with pytest.raises(InvalidArgument, match=r"must be 'post\.create'"):
