@@ -4,7 +4,6 @@ Nothing is parsed before it is verified. The signature covers the body byte for 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import Literal, NamedTuple, cast
 
 import attrs
@@ -13,6 +12,8 @@ from svc_async.errors import InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.value_rules import COUNT
+from svc_async.webhooks.rejections.advice import ADVICE
+from svc_async.webhooks.rejections.reasons import RejectReason
 from svc_async.wire.hmac_sha256 import SigningKey, crc_answer, crc_token, is_signature, verify
 
 __all__ = [
@@ -49,31 +50,6 @@ class HttpAnswer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
-
-
-class RejectReason(StrEnum):
-    """Why a request is rejected; statistics count by reason."""
-
-    METHOD = "method_not_allowed"
-    CRC_TOKEN = "crc_token_refused"  # noqa: S105 - it names a parameter
-    ENCODED = "body_encoded"
-    TOO_LARGE = "body_too_large"
-    TOO_MANY_BODIES = "too_many_bodies"
-    TOO_SLOW = "body_too_slow"
-    BROKEN = "body_broken"
-    ALREADY_READ = "body_already_read"
-    SIGNATURE_REPEATED = "signature_repeated"
-    SIGNATURE_MISSING = "signature_missing"
-    SIGNATURE_MALFORMED = "signature_malformed"
-    SIGNATURE_WRONG = "signature_wrong"
-    NOT_AN_OBJECT = "not_a_json_object"
-    TOO_MANY_EVENTS = "too_many_events"
-    HANDLER_FAILED = "handler_failed"
-    QUEUE_FULL = "queue_full"
-    ACCEPT_FAILED = "accept_failed"
-    CLAIMED_ELSEWHERE = "claimed_elsewhere"
-    TOO_LATE = "deadline_passed"
-    NOT_RUNNING = "not_running"
 
 
 # Unspecified: the answer to a rejected request, and whether it is sent again (UNS-delivery-retry). A request that may
@@ -113,7 +89,7 @@ class Rejected(SvcError):
     """
 
     def __init__(self, reason: RejectReason) -> None:
-        super().__init__(f"the request is rejected: {reason.value.replace('_', ' ')}")
+        super().__init__(f"the request is rejected: {reason.value.replace('_', ' ')}; {ADVICE[reason].next_step}")
         self.reason = reason
 
     @property

@@ -21,6 +21,7 @@ from svc_async.webhooks import (
     WebhookReceiver,
     unwrap,
 )
+from svc_async.webhooks.rejections.advice import ADVICE
 from svc_async.webhooks.testing import SignedRequest, build_delivery
 from tests.support.deliveries import KEY, OAUTH2, OLD, STRANGER, delivery
 from tests.support.event_samples import activity
@@ -154,7 +155,8 @@ def test_what_is_no_verified_delivery_is_an_error(request_: SignedRequest, reaso
         with pytest.raises(Rejected) as caught:
             verify(request_.body, request_.headers)
         assert (caught.value.reason, caught.value.status) == (reason, status)
-        assert str(caught.value) == f"the request is rejected: {reason.value.replace('_', ' ')}"
+        problem, next_step = f"the request is rejected: {reason.value.replace('_', ' ')}", ADVICE[reason].next_step
+        assert str(caught.value) == f"{problem}; {next_step}"
 
 
 def test_a_delivery_is_verified_with_any_of_several_keys_without_a_receiver() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from fastapi import FastAPI
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
@@ -131,6 +132,22 @@ def test_a_body_that_something_else_has_read_is_no_wrong_signature() -> None:
         unwrap(b"", {**dict(request.headers), "Content-Length": "17"}, keys=[KEY])
     with pytest.raises(Rejected, match="signature wrong"):
         unwrap(b"", {**dict(request.headers), "Content-Length": "0"}, keys=[KEY])
+
+
+async def test_a_body_that_a_middleware_of_aiohttp_has_read_is_no_wrong_signature() -> None:
+    @web.middleware
+    async def read(request: web.Request, handler: Handler) -> web.StreamResponse:
+        await request.read()
+        return await handler(request)
+
+    app = web.Application(middlewares=[read])
+    WebhookReceiver(keys=[KEY]).attach(app, "/hooks/svc")
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    answer = await create_sender(runner.addresses[0][1], "/hooks/svc")(*delivery())
+    assert (answer.status, answer.body) == (400, b"body_already_read")
+    await runner.cleanup()
 
 
 async def test_hypercorn_starts_and_drains_the_receiver() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from svc_async.webhooks.verification import RejectReason
+from svc_async.webhooks.rejections.reasons import RejectReason
 from svc_async.wire.hmac_sha256 import SIGNATURE_HEADER
 
 __all__ = ["ADVICE", "Advice"]
@@ -54,7 +54,7 @@ ADVICE: Mapping[RejectReason, Advice] = {
     RejectReason.ALREADY_READ: Advice(
         "Content-Length promises a body, and none is left",
         "let nothing read the body before the receiver, such as a middleware that calls request.body() or "
-        "request.stream()",
+        "request.stream(); with aiohttp request.read(), request.text(), request.json() or request.post()",
     ),
     RejectReason.SIGNATURE_REPEATED: Advice(
         "a signature header is there more than once", "check the proxy before the receiver: the service sends one"

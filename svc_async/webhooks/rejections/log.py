@@ -6,7 +6,7 @@ import attrs
 
 from svc_async.clock import Clock
 from svc_async.webhooks.rejections.advice import ADVICE
-from svc_async.webhooks.verification import RejectReason
+from svc_async.webhooks.rejections.reasons import RejectReason
 
 __all__ = ["RejectionLog"]
 
