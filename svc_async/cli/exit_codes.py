@@ -68,6 +68,9 @@ _ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
         ),
         "CrcValidationFailed": _CHECK_THE_RECEIVER,
         "DuplicateSubscription": "`svc-async webhook register --move` moves events from one webhook to another",
+        "RuleConfigurationIssue": (
+            "the stream needs a rule first: in Python, await session.filtered_stream.rules.add([...])"
+        ),
         "UrlValidationFailed": "the URL must be public, with https and without a port",
         "WebhookLimitExceeded": "the app has no room for another webhook: register a URL that it has, or delete one",
     }

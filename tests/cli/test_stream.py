@@ -80,7 +80,8 @@ async def test_what_no_repeat_changes_is_one_line_and_exit_1(server: StreamServe
     server.scripts = [refuse_with(409, {"title": "RuleConfigurationIssue", "detail": "no rules", "status": 409})]
     ended = await tail("stream", "tail", "filtered")
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.splitlines() == ["svc-async: HTTP 409: RuleConfigurationIssue no rules"]
+    advice = "the stream needs a rule first: in Python, await session.filtered_stream.rules.add([...])"
+    assert ended.err.splitlines() == [f"svc-async: HTTP 409: RuleConfigurationIssue no rules; {advice}"]
 
 
 @pytest.mark.parametrize("arguments", [("stream", "tail"), ("stream", "tail", "everything"), ("stream", "tial")])

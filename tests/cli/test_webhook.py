@@ -231,19 +231,35 @@ async def test_a_redirect_tells_which_slash_is_wrong(command: Command, path: str
     assert ended.out.startswith(f"{REDIRECT}{advice} after ")
 
 
+SECOND_REQUEST = (
+    "a second request had a forged event as its token, which must be refused: crc_token_refused in a receiver's log"
+)
+
+
 @pytest.mark.rule("WH-01", "WH-02", "WH-34", "WH-35")
 async def test_a_receiver_passes(command: Command) -> None:
-    async with serve(WebhookReceiver(keys=[KEY]), host="127.0.0.1", port=0) as port:
+    receiver = WebhookReceiver(keys=[KEY])
+    async with serve(receiver, host="127.0.0.1", port=0) as port:
         people = await command("webhook", "check", f"http://127.0.0.1:{port}/")
         as_json = (await command("webhook", "check", f"http://127.0.0.1:{port}/?x=1", "--json")).result
     assert people.code == 0
     assert people.out.startswith("The CRC check was answered correctly after ")
-    assert people.err.splitlines() == [
-        "Note: the service accepts https:// only.",
-        "Note: the service accepts no port.",
-    ]
+    assert people.err.splitlines() == [f"Note: {SECOND_REQUEST}."]
+    assert as_json["notes"] == [SECOND_REQUEST]
+    assert receiver.stats.rejected == {"crc_token_refused": 2}
     assert as_json["seconds"] >= 0
     assert (as_json["ok"], as_json["problem"], as_json["status"]) == (True, None, 200)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "[::1]", "localhost"])
+async def test_a_url_of_this_machine_need_not_be_one_to_register(command: Command, host: str) -> None:
+    ended = await command("webhook", "check", f"http://{host}:1/", "--json")
+    assert ended.result["notes"] == []
+
+
+async def test_a_url_that_cannot_be_registered_is_noted(command: Command) -> None:
+    ended = await command("webhook", "check", "http://0.0.0.0:1/", "--json")
+    assert ended.result["notes"] == ["the service accepts https:// only", "the service accepts no port"]
 
 
 async def test_a_server_that_is_not_there(command: Command, unused_tcp_port: int) -> None:

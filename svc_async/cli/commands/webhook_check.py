@@ -1,6 +1,7 @@
 """`svc-async webhook check`: send a CRC check as the service does, and find out what is wrong."""
 
 import asyncio
+import ipaddress
 import secrets
 from urllib.parse import quote, urlsplit
 
@@ -23,11 +24,17 @@ from svc_async.wire.hmac_sha256 import SigningKey
 __all__ = ["check"]
 
 _SECONDS = 10.0  # Unspecified: how long the service waits for a CRC answer (UNS-crc-timeout)
+_SECOND_REQUEST = (
+    "a second request had a forged event as its token, which must be refused: crc_token_refused in a receiver's log"
+)
 _FORGED = '{"data":{"event_type":"svc-async.check"}}'
 
 
 def check(url: str, /, *, profile: str | None = None, as_json: JsonFlag = False) -> int:
     """Send a CRC check to a webhook URL as the service does, time the answer, and explain what is wrong with it.
+
+    A second request has a forged event as its token, which must be refused: a receiver logs `crc_token_refused`, and
+    counts it in `stats.rejected`.
 
     Args:
         url: The webhook URL.
@@ -37,7 +44,7 @@ def check(url: str, /, *, profile: str | None = None, as_json: JsonFlag = False)
     _check_url(url)
     key = find_signing_key(profile)
     finding = asyncio.run(_examine(url, key))
-    notes = _notes(url)
+    notes = [*_notes(url), *([] if finding.problem else [_SECOND_REQUEST])]
     if as_json:
         show_json({"url": url, "ok": not finding.problem, **attrs.asdict(finding), "notes": notes})
     else:
@@ -106,11 +113,20 @@ def _check_url(url: str) -> None:
 
 def _notes(url: str) -> list[str]:
     parts = urlsplit(url)
+    if _is_loopback(parts.hostname or ""):
+        return []  # no URL to register: that of a proxy or a tunnel before it, or of a sandbox
     notes = {
         "the service accepts https:// only": parts.scheme != "https",
         "the service accepts no port": parts.port is not None,
     }
     return [note for note, holds in notes.items() if holds]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _print_finding(finding: _Finding, notes: list[str]) -> None:
