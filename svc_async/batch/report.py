@@ -2,7 +2,7 @@
 
     read = accepted + coalesced + failed + pending
 
-A position counts the rows of the input from 0. Nothing here contains a value of a row.
+A position counts the rows of the input from 0. Nothing here contains a value of a row but the id of a product.
 """
 
 import json
@@ -47,9 +47,8 @@ JobPhase = Literal[
     "waiting",
     "settling",
 ]
-"""What a job does. Every job checks its source, sends, and waits for the quarantine if it must; a resumed one first
-reads what earlier runs have read. A sync reads its source, compares it with the state, records the plan, and settles
-the state in the end. A job on a cluster plans how its source is divided, encodes rows and exchanges them."""
+"""What a job does. Every job checks its source, sends, and waits if it must; a resumed one first reads what was read. A
+sync compares its source with the state, and records and settles it. On a cluster, rows are encoded and exchanged."""
 
 
 @attrs.frozen
@@ -60,9 +59,9 @@ class Failure:
         position: the row, counted from 0.
         reason: the rule that it breaks, or the service's message.
         code: `INVALID_ROW`, `TOO_LARGE` (not sent), `GAVE_UP` (`retry_delays` used up), else the service's code.
-        attribute: the field that the reason is about, where it is about one.
-        file: the file of the row, in a job on a cluster; the position is then its line, or its row in a Parquet file,
-            counted from 1.
+        attribute: the field that the reason is about, if any.
+        file: the file of the row, on a cluster; the position is its line, or its row in a Parquet file, from 1.
+        id: the first 100 characters of the `id` of a product that breaks a rule; else None.
     """
 
     position: int
@@ -70,6 +69,7 @@ class Failure:
     code: str
     attribute: str | None = None
     file: str | None = None
+    id: str | None = None
 
     @classmethod
     def too_large(cls, position: int) -> "Failure":

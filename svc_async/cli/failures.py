@@ -32,7 +32,9 @@ except ImportError:  # Windows has no such locks: two runs at once must name dif
 
 __all__ = ["FailureList", "count_reasons", "describe_failures", "name_failures_file", "split_reason"]
 
-_HEADER = ("position", "line", "field", "reason", "code", "file")
+_HEADER = ("position", "line", "field", "reason", "code", "file", "id")
+_HEADERS = frozenset({",".join(_HEADER), ",".join(_HEADER[:-1])})
+"""Of lists as well that were written before they had the ids of products; they are replaced."""
 _REASONS = 100
 """Reasons that are counted apart; a service may have a new one for every row."""
 _FOUND_AGAIN = frozenset({"INVALID_ROW", "TOO_LARGE"})
@@ -138,12 +140,13 @@ class FailureList:
         """List a removal that failed, of something that is not in the file."""
         reason = f"could not be removed: {failure.reason}"
         self._count(reason)
-        self._write(("", "", "", clean_cell(reason), clean_cell(failure.code), ""))
+        self._write(("", "", "", clean_cell(reason), clean_cell(failure.code), "", ""))
 
     def _list(self, failure: Failure, line: int | None) -> None:
         field, reason = split_reason(failure)
         self._count(f"{field} {reason}".strip())
-        self._write((failure.position, line, *map(clean_cell, (field, reason, failure.code, failure.file or ""))))
+        texts = (field, reason, failure.code, failure.file or "", failure.id or "")
+        self._write((failure.position, line, *map(clean_cell, texts)))
 
     def _count(self, reason: str) -> None:
         self.count += 1
@@ -243,7 +246,7 @@ def describe_failures(
             "line": find_line(failure.position),
             **dict(zip(("field", "reason"), split_reason(failure), strict=True)),
             "code": failure.code,
-            **({"file": failure.file} if failure.file is not None else {}),
+            **{name: found for name in ("file", "id") if (found := getattr(failure, name)) is not None},
         }
         for failure in failures
     ]
@@ -278,7 +281,7 @@ def _is_list(path: Path) -> bool:
         return True
     with path.open("rb") as file:
         first = file.readline(100)
-    return not first or first.decode("utf-8", "replace").rstrip("\r\n") == ",".join(_HEADER)
+    return not first or first.decode("utf-8", "replace").rstrip("\r\n") in _HEADERS
 
 
 def _is_at(path: Path, file: TextIO) -> bool:

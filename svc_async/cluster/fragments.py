@@ -21,6 +21,7 @@ from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.parquet import ParquetSource, RowGroupPart
 from svc_async.sources.source import ReplayableRows, ReplayableSource
 from svc_async.sources.table_feeds import TableFeed
+from svc_async.sources.xml_feed import XmlFeed
 from svc_async.users.encoding import SLICE_ROWS
 
 __all__ = ["list_places", "list_reader_settings", "open_fragment", "open_planned", "read_slices"]
@@ -61,7 +62,8 @@ def read_slices(rows: object) -> Iterator[Sequence[Any]]:
 
 def list_places(source: ReplayableSource, fragment: Fragment, first: int, count: int) -> Sequence[int]:
     """Return where rows that were just read are in their file: their lines, or else their numbers, counted from 1."""
-    start = source.find_line(first)
+    # Products in XML may share a line, so they are counted: a place must tell rows apart.
+    start = None if isinstance(source, XmlFeed) else source.find_line(first)
     if start is None:
         start = fragment.before + first + 1
     elif source.find_line(first + count - 1) != start + count - 1:

@@ -5,7 +5,7 @@ Messages quote the names of columns only when the first line is certain to be a 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
 import attrs
@@ -14,7 +14,7 @@ from svc_async.errors import InvalidArgument, SvcError
 from svc_async.sources.blocks.files import advise_in_python
 from svc_async.users.names import USERS, Vocabulary, normalize_name, quote_name, quote_names
 
-__all__ = ["IGNORED", "OTHERS", "ColumnMatcher", "FoundColumn"]
+__all__ = ["IGNORED", "OTHERS", "ColumnMatcher", "FoundColumn", "describe_missing"]
 
 IGNORED = "-"
 """The key of a column that is left out."""
@@ -41,6 +41,28 @@ class FoundColumn:
     proposal: str | None = None
 
 
+_HINT = advise_in_python("mapping={COLUMN: KEY}")
+
+
+def describe_missing(
+    vocabulary: Vocabulary, keys: Collection[str], names: Sequence[str], hint: str = _HINT
+) -> str | None:
+    """Describe a key that every row needs and no column has; None if there is none.
+
+    Args:
+        vocabulary: what columns may contain.
+        keys: what the columns contain.
+        names: the names of the columns that are not recognised.
+        hint: how a mapping is given in Python.
+    """
+    missing = next((key for key in vocabulary.needed if key not in keys), None)
+    if missing is None:
+        return None
+    name = next((name for name in names[:_COMPARED_NAMES] if vocabulary.propose_key(name) == missing), "COLUMN")
+    option = quote_name(f"{name}={missing}")
+    return f"has no {missing!r}, which every row needs; name what contains it with --map {option}{hint}"
+
+
 @attrs.frozen(slots=False)
 class ColumnMatcher:
     """Finds out what each column of a header contains.
@@ -65,7 +87,7 @@ class ColumnMatcher:
     place: str = "the header"
     where: str = ""
     continued: bool = False
-    hint: str = advise_in_python("mapping={COLUMN: KEY}")
+    hint: str = _HINT
 
     def match_columns(self) -> Sequence[str]:
         """Return a key for each column of a table, `-` for one that is ignored.
@@ -174,6 +196,8 @@ class ColumnMatcher:
                 )
                 advice = f"name its content with {options}{self.hint}"
                 raise self.refuse(f"has no column of {key!r}; if {quote_name(name)} is one, {advice}")
+        if problem := describe_missing(self.vocabulary, keys, others, self.hint):
+            raise self.refuse(problem)
 
     def _check_usable(self, keys: Sequence[str]) -> None:
         used = Counter(key for key in keys if key != IGNORED)

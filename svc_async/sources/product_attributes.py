@@ -7,7 +7,7 @@ from svc_async.ads.products import Product
 from svc_async.users.names import Vocabulary
 from svc_async.wire.fields import list_field_names
 
-__all__ = ["LONG_PRODUCT", "MAX_PRODUCT", "PRODUCTS", "PRODUCT_KEYS", "join_values", "normalize_value"]
+__all__ = ["LONG_PRODUCT", "MAX_ID", "MAX_PRODUCT", "PRODUCTS", "PRODUCT_KEYS", "join_values", "normalize_value"]
 
 _ASSIGNED_BY_THE_SERVICE = frozenset({"product_key", "item_group_key"})  # contract PROD-09
 
@@ -26,11 +26,17 @@ PRODUCTS = Vocabulary(
         }
     ),
     required=("id", "title", "description", "availability", "condition", "price", "link", "image_link"),
+    needed=("id",),
+    hints=MappingProxyType(
+        {"id": "^(product|item|article|artikel|offer|variant|merchant)?(sku|id|code|no|nr|nummer|number)$"}
+    ),
     lenient=True,
 )
 """What the columns of a feed may contain."""
 MAX_PRODUCT = 65_536
 """Characters of all values of a product; the longest, its description, has 5,000."""
+MAX_ID = 1_000
+"""Characters of the id that is kept of a product that is too long."""
 LONG_PRODUCT = f"must have at most {MAX_PRODUCT:,} characters in all its attributes"
 PRODUCT_KEYS = Vocabulary(keys=("product_key",), lenient=True)
 """What the columns of a list of products to delete may contain."""

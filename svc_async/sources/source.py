@@ -8,7 +8,7 @@ import attrs
 
 from svc_async.users.tables import ColumnarRows, Rows, slice_columns
 
-__all__ = ["ProductFeed", "ReplayableRows", "ReplayableSource", "SlicedRows", "UnparsedRow", "UserSource"]
+__all__ = ["ProductFeed", "ReplayableRows", "ReplayableSource", "SlicedRows", "UnparsedRow", "UserSource", "find_id"]
 
 T = TypeVar("T")
 
@@ -119,8 +119,29 @@ class ProductFeed(ReplayableSource, Protocol):
 
 
 class UnparsedRow(dict[str, Any]):
-    """A row that its source could not parse as a product; it fails with this reason."""
+    """A row that its source could not parse as a product; it fails with this reason.
 
-    def __init__(self, reason: str) -> None:
+    Args:
+        reason: what is wrong with it.
+        product_id: its id, if that could be read.
+    """
+
+    def __init__(self, reason: str, product_id: object = None) -> None:
         super().__init__()
         self.reason = reason
+        self.product_id = product_id
+
+
+def find_id(product: object) -> str | None:
+    """Return the id of a product, also of one that breaks rules; None if it has none that can be read."""
+    if isinstance(product, UnparsedRow):
+        product_id: object = product.product_id
+    else:
+        product_id = product.get("id") if isinstance(product, Mapping) else getattr(product, "id", None)
+    if not isinstance(product_id, str) or not product_id:
+        return None
+    try:
+        product_id.encode()
+    except UnicodeEncodeError:
+        return None
+    return product_id

@@ -11,7 +11,14 @@ from svc_async.sources.blocks.files import Input
 from svc_async.sources.csv_source import CsvSource
 from svc_async.sources.json_lines import JsonLinesSource
 from svc_async.sources.parquet import ParquetSource
-from svc_async.sources.product_attributes import LONG_PRODUCT, MAX_PRODUCT, PRODUCTS, join_values, normalize_value
+from svc_async.sources.product_attributes import (
+    LONG_PRODUCT,
+    MAX_ID,
+    MAX_PRODUCT,
+    PRODUCTS,
+    join_values,
+    normalize_value,
+)
 from svc_async.sources.rows import ArrowTable, from_arrow
 from svc_async.sources.source import ReplayableRows, SlicedRows, UnparsedRow
 from svc_async.users.encoding import SLICE_ROWS
@@ -167,7 +174,7 @@ def _parse_texts(columns: Sequence[str], row: Sequence[Any]) -> Mapping[str, Any
     if not row:  # so the table yields a row with too many cells
         return UnparsedRow("must not have more cells than the header")
     if sum(map(len, row)) > MAX_PRODUCT:
-        return UnparsedRow(LONG_PRODUCT)
+        return UnparsedRow(LONG_PRODUCT, _find_id(zip(columns, row, strict=True)))
     cells = zip(columns, row, strict=True)
     return {name: normalize_value(name, value) for name, value in cells if value.strip()}
 
@@ -175,8 +182,15 @@ def _parse_texts(columns: Sequence[str], row: Sequence[Any]) -> Mapping[str, Any
 def _parse_product(columns: Sequence[str], row: Sequence[Any]) -> Mapping[str, Any]:
     found = {name: value for name, value in zip(columns, row, strict=True) if not _is_blank(value)}
     if sum(len(value if isinstance(value, str) else str(value)) for value in found.values()) > MAX_PRODUCT:
-        return UnparsedRow(LONG_PRODUCT)
+        return UnparsedRow(LONG_PRODUCT, _find_id(found.items()))
     return {name: _parse_value(name, value) for name, value in found.items()}
+
+
+def _find_id(cells: Iterable[tuple[str, object]]) -> object:
+    """Return the id of a product that is too long, as it would be sent; None if it is no short text."""
+    found = next((value for name, value in cells if name == "id"), None)
+    product_id = _parse_value("id", found)
+    return product_id if isinstance(product_id, str) and 0 < len(product_id) <= MAX_ID else None
 
 
 def _is_blank(value: object) -> bool:

@@ -6,6 +6,7 @@ declaration is refused where it begins, before any of it is used, as libraries f
 """
 
 import asyncio
+from array import array
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,9 +18,9 @@ import attrs
 
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.files import ByteReader, Input, compute_digest, open_input, unusable
-from svc_async.sources.columns import IGNORED
+from svc_async.sources.columns import IGNORED, describe_missing
 from svc_async.sources.empty_values import EmptyValues
-from svc_async.sources.product_attributes import LONG_PRODUCT, MAX_PRODUCT, PRODUCTS, join_values
+from svc_async.sources.product_attributes import LONG_PRODUCT, MAX_ID, MAX_PRODUCT, PRODUCTS, join_values
 from svc_async.sources.source import ReplayableRows, UnparsedRow
 from svc_async.users.names import Vocabulary, normalize_name
 
@@ -31,6 +32,8 @@ _MAX_LENGTH = 4_194_304
 """Bytes of one tag or comment, characters of one product, and of all different names of elements and attributes."""
 _MAX_NAMES = 10_000
 """Different names of elements and attributes, which the parser keeps to the end; feeds have some dozens."""
+_MAX_LINES = 4_000_000
+"""Products whose lines are kept, in 16 MB."""
 _MAX_NAME = 1_000
 """Characters of the name of an element."""
 _ITEMS: Mapping[tuple[str, ...], str] = MappingProxyType({("rss", "channel"): "item", ("feed",): "entry"})
@@ -83,7 +86,8 @@ class XmlFeed:
         self.exhausted = False
         self._names = _ElementNames.build(mapping or {}, vocabulary)
         self._empty = EmptyValues.parse(empty)
-        self._part: list[Mapping[str, Any]] = []
+        self._part = _Part()
+        self._lines = array("I")
         self._products: Generator[Sequence[Mapping[str, Any]], None, None] | None = None
         with closing(self._read_parts()) as parts:
             next(parts)
@@ -104,13 +108,19 @@ class XmlFeed:
             for _ in parts:
                 await asyncio.sleep(0)
         self.bytes_read = 0
+        if problem := self._names.describe_missing():
+            raise unusable(self.name, problem)
 
     def products(self) -> ReplayableRows[Mapping[str, Any]]:
         """Return the products from the start, for an uploader; positions count them from 0."""
         return ReplayableRows(self._begin)
 
-    def find_line(self, position: int) -> None:
-        """Return None: products in XML are counted, because they may share a line."""
+    def find_line(self, position: int) -> int | None:
+        """Return the line of the file, counted from 1, on which a product that was read begins.
+
+        None after the first four million products, so that memory use stays within bounds.
+        """
+        return self._lines[position] if position < len(self._lines) else None
 
     async def fingerprint(self) -> str:
         """Return a digest of the file and of what its elements mean."""
@@ -124,21 +134,23 @@ class XmlFeed:
     def _begin(self) -> Iterable[Iterable[Mapping[str, Any]]]:
         self._stop()
         self.exhausted = False
+        self._lines = array("I")
         self._products = self._read_products()
         return self._products
 
     def _stop(self) -> None:
         if self._products is not None:
             self._products.close()
-            self._part.clear()  # what was parsed and not taken
+            self._part.products.clear()  # what was parsed and not taken
 
     def _read_products(self) -> Generator[Sequence[Mapping[str, Any]], None, None]:
         with closing(self._read_parts()) as parts:
             for self._part in parts:
-                yield self._part
+                self._lines.extend(self._part.lines[: _MAX_LINES - len(self._lines)])
+                yield self._part.products
         self.exhausted = True
 
-    def _read_parts(self) -> Generator[list[Mapping[str, Any]], None, None]:
+    def _read_parts(self) -> Generator["_Part", None, None]:
         parser = _FeedParser(self.name, self._names, self._empty)
         with ByteReader(self._input) as file:
             while True:
@@ -148,6 +160,14 @@ class XmlFeed:
                 yield parser.take_products()
                 if not block:
                     return
+
+
+@attrs.frozen
+class _Part:
+    """Some products, and the line on which each begins."""
+
+    products: list[Mapping[str, Any]] = attrs.field(factory=list[Mapping[str, Any]])
+    lines: Sequence[int] = ()
 
 
 @attrs.frozen
@@ -175,6 +195,11 @@ class _ElementNames:
             attribute = self._found[element] = self._match(element)
         return attribute
 
+    def describe_missing(self) -> str | None:
+        """Describe an attribute that every product needs and none has, of those that were read; None if all have it."""
+        unknown = [element.removeprefix(_PREFIX) for element, attribute in self._found.items() if not attribute]
+        return describe_missing(self.vocabulary, self._found.values(), unknown) if self._found else None
+
     def _match(self, element: str) -> str:
         name = normalize_name(element.removeprefix(_PREFIX))
         key = self.mapping.get(name) or self.vocabulary.find_key(_UNPREFIXED.get(name, name))
@@ -196,6 +221,12 @@ class _Item:
         """Return the product, with one value for each attribute."""
         return {name: join_values(name, values) for name, values in {**self.unprefixed, **self.prefixed}.items()}
 
+    def find_id(self) -> object:
+        """Return the id of a product of which the rest may not have been read; None if another one may count."""
+        values = self.prefixed.get("id")
+        found = join_values("id", values) if values else None
+        return found if isinstance(found, str) and len(found) <= MAX_ID else None
+
 
 class _FeedParser:
     """Turns the events of the XML parser into products, in one pass over a feed."""
@@ -210,7 +241,9 @@ class _FeedParser:
         self._element = self._attribute = ""
         self._text: list[str] = []
         self._length = 0
+        self._line = 0
         self._done: list[Mapping[str, Any]] = []
+        self._lines: list[int] = []
         self._known_names: dict[str, str] = {}
         self._name_count = 0
         self._parser = self._create_parser()
@@ -233,10 +266,11 @@ class _FeedParser:
         if len(self._known_names) > self._name_count:
             self._check_names()
 
-    def take_products(self) -> list[Mapping[str, Any]]:
+    def take_products(self) -> "_Part":
         """Return the products that were completed since the last call."""
-        done, self._done = self._done, []
-        return done
+        part = _Part(self._done, self._lines)
+        self._done, self._lines = [], []
+        return part
 
     def _create_parser(self) -> expat.XMLParserType:
         parser = expat.ParserCreate(intern=self._known_names)
@@ -267,7 +301,7 @@ class _FeedParser:
             raise self._refuse(f"has an element whose name is longer than {_MAX_NAME:,} characters")
         if self._item is None:
             if _ITEMS.get(tuple(self._path)) == _strip_namespace(element):
-                self._item, self._length = _Item(), 0
+                self._item, self._length, self._line = _Item(), 0, self._parser.CurrentLineNumber
         elif len(self._path) == self._depth + 1:
             self._start_attribute(element, attributes)
         self._path.append(_strip_namespace(element))
@@ -299,11 +333,14 @@ class _FeedParser:
         if self._item is None:
             return
         if len(self._path) == self._depth + 1 and self._attribute:
-            self._item.add(self._element, self._attribute, self._empty.clear("".join(self._text)))
+            if self._length <= MAX_PRODUCT:  # else the text is not all of it
+                self._item.add(self._element, self._attribute, self._empty.clear("".join(self._text)))
             self._attribute = ""
         elif len(self._path) == self._depth:
             is_long = self._length > MAX_PRODUCT
-            self._done.append(UnparsedRow(LONG_PRODUCT) if is_long else self._item.build_product())
+            found = UnparsedRow(LONG_PRODUCT, self._item.find_id()) if is_long else self._item.build_product()
+            self._done.append(found)
+            self._lines.append(self._line)
             self._item = None
 
 

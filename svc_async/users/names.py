@@ -59,6 +59,7 @@ class Vocabulary:
         keys: the service's names.
         aliases: other common names for them, normalized.
         required: the keys that every row needs; a table is refused that has none but a column of a similar name.
+        needed: the keys without which no row can be sent; a table that has none of one is refused.
         hints: what a name for a key may contain, as a regular expression; such a key is proposed, never assumed.
         lenient: whether names that are not recognised are left out silently.
         optional: whether there need not be any name that is recognised.
@@ -67,6 +68,7 @@ class Vocabulary:
     keys: Collection[str]
     aliases: Mapping[str, str] = MappingProxyType({})
     required: Collection[str] = ()
+    needed: Collection[str] = ()
     hints: Mapping[str, str] = MappingProxyType({})
     lenient: bool = False
     optional: bool = False

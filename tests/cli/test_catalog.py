@@ -1,3 +1,4 @@
+import csv
 import json
 from pathlib import Path
 
@@ -81,6 +82,31 @@ async def test_the_plan_of_a_sync_counts_no_invalid_rows_since_it_checks_none(
     assert "invalid rows" not in ended.out
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("feed.csv", "sku,title\n1,T\n"),
+        ("feed.jsonl", '{"sku": "1", "title": "T"}\n'),
+        ("feed.xml", "<rss><channel><item><g:sku>1</g:sku><title>T</title></item></channel></rss>"),
+    ],
+)
+def test_a_feed_without_ids_is_refused_before_anything_is_sent(call: Call, here: Path, name: str, content: str) -> None:
+    (here / name).write_text(content)
+    ended = call("catalog", "upload", name, "--sandbox")
+    assert ended.code == 2
+    assert "--map 'sku=id'" in ended.err
+    assert not list(here.glob("*.failures.csv"))
+
+
+def test_the_list_of_failures_names_the_product_and_its_line(call: Call, here: Path) -> None:
+    (here / "feed.xml").write_text("<rss><channel>\n<item>\n<g:id>=a\u202e</g:id></item>\n<item/></channel></rss>")
+    ended = call("catalog", "upload", "feed.xml", "--sandbox", "--json")
+    written = (here / "feed.xml.catalog-sandbox.upload.failures.csv").read_text(encoding="utf-8")
+    listed = [*csv.DictReader(written.splitlines())]
+    assert [(row["line"], row["id"]) for row in listed] == [("2", "'=a\\u202e"), ("4", "")]
+    assert [(each["line"], each.get("id")) for each in ended.result["failures"]] == [(2, "=a\u202e"), (4, None)]
+
+
 async def test_a_catalog_that_is_not_there_shows_before_anything_is_sent(command: Command, tmp_path: Path) -> None:
     (tmp_path / "feed.csv").write_text(feed("a"))
     ended = await command("catalog", "upload", "feed.csv", "--catalog", "nowhere")
@@ -94,7 +120,7 @@ def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
     ended = call("catalog", "upload", "feed.xml", "--sandbox")
     assert ended.code == 5
     assert "1 failed" in ended.out
-    assert "0,,title,must be given" in (here / "feed.xml.catalog-sandbox.upload.failures.csv").read_text()
+    assert "0,1,title,must be given" in (here / "feed.xml.catalog-sandbox.upload.failures.csv").read_text()
 
 
 @pytest.mark.parametrize(

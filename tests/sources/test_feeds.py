@@ -59,7 +59,8 @@ def test_a_feed_in_xml_becomes_products(write: Write, content: str, encoding: st
     assert list(feed.products()) == products
     assert feed.exhausted
     assert feed.bytes_read == feed.size
-    assert feed.find_line(0) is None
+    begins = [content.splitlines()[(feed.find_line(at) or 0) - 1] for at in (0, 1)]
+    assert ["item>" in line or "entry>" in line for line in begins] == [True, True]
 
 
 @pytest.mark.parametrize("mark", [",", "\t", ";"])

@@ -14,7 +14,7 @@ __all__ = ["FailureBlocks", "read_block"]
 _BLOCK_FAILURES = 10_000
 _MAX_BLOCK = 2**26
 """Bytes of a block that is unpacked; a failure takes some hundred."""
-_Plain = tuple[int, str, str, str | None, str | None]
+_Plain = tuple[int, str, str, str | None, str | None, str | None]
 
 
 @attrs.define

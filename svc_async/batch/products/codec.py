@@ -23,7 +23,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_feed
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
 from svc_async.sources.rows import ArrowTable, from_arrow
-from svc_async.sources.source import ReplayableRows, SlicedRows, UnparsedRow
+from svc_async.sources.source import ReplayableRows, SlicedRows, UnparsedRow, find_id
 from svc_async.users.names import quote_name
 from svc_async.users.packed import TextUsers
 from svc_async.users.tables import Columns
@@ -39,6 +39,8 @@ __all__ = [
     "check_first",
     "encode_checked",
     "encode_unchecked",
+    "is_valid",
+    "name_row",
     "open_products",
     "read_keys",
     "read_products",
@@ -52,6 +54,9 @@ ProductRows = IterableProducts | ArrowTable | str | Path
 
 _ATTRIBUTES = frozenset(list_field_names(Product))
 _escape = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+_NAMED_LENGTH = 100
+"""Characters of an id in a failure."""
 
 Encode = Callable[[Any], tuple[str, str]]
 """Returns what tells a row apart, and the row in JSON."""
@@ -236,6 +241,12 @@ def _find_unknown(row: object, fields: Mapping[str, Any]) -> Iterable[str]:
     return () if isinstance(row, Product) else sorted(str(name)[:40] for name in fields.keys() - _ATTRIBUTES)
 
 
+def name_row(row: object) -> str | None:
+    """Return the id of a product as a failure names it."""
+    product_id = find_id(row)
+    return product_id and product_id[:_NAMED_LENGTH]
+
+
 async def _encode(
     rows: Iterable[Any] | AsyncIterable[Any], encode: Encode, slice_size: int, check_first: CheckFirst | None = None
 ) -> AsyncGenerator[Slice, None]:
@@ -248,9 +259,19 @@ async def _encode(
             first += len(part)
 
 
-def _require_parsed(row: object) -> None:
+def is_valid(row: object, encode: Encode) -> bool:
+    """Return whether a product can be sent."""
+    try:
+        _encode_row(row, encode)
+    except InvalidRow:
+        return False
+    return True
+
+
+def _encode_row(row: object, encode: Encode) -> tuple[str, str]:
     if isinstance(row, UnparsedRow):
         raise InvalidRow(row.reason)
+    return encode(row)
 
 
 def _build_slice(part: Sequence[Any], first: int, encode: Encode) -> Slice:
@@ -260,10 +281,9 @@ def _build_slice(part: Sequence[Any], first: int, encode: Encode) -> Slice:
     failures: list[Failure] = []
     for position, row in enumerate(part, first):
         try:
-            _require_parsed(row)
-            name, product = encode(row)
+            name, product = _encode_row(row, encode)
         except InvalidRow as invalid:
-            failures.append(Failure(position, str(invalid), "INVALID_ROW", invalid.attribute))
+            failures.append(Failure(position, str(invalid), "INVALID_ROW", invalid.attribute, id=name_row(row)))
         else:
             keys.append(int.from_bytes(sha256(name.encode()).digest()[:8]))
             encoded.append(product)
