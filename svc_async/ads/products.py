@@ -258,7 +258,11 @@ def _is_stocked(inventory: object, availability: object) -> bool:
 
 def _skip_unset(check: Check) -> Check:
     """Return a check that ignores empty strings, which clear an optional attribute."""
-    return lambda params: check({name: value for name, value in params.items() if value != ""})
+    return lambda params: check(_drop_unset(params) if "" in params.values() else params)
+
+
+def _drop_unset(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in params.items() if value != ""}
 
 
 _REQUIRED = ("id", "title", "description", "availability", "condition", "price", "link", "image_link")

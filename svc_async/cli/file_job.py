@@ -87,6 +87,7 @@ class _UploadWork:
     journal: JobJournal
     more: Mapping[str, int] = attrs.field(factory=dict, init=False)
     compared: None = attrs.field(default=None, init=False)
+    exit: Exit = attrs.field(default=Exit.DONE, init=False)
 
     @property
     def advice(self) -> str:
@@ -173,7 +174,7 @@ class _FileJob:
                 if outcome is not None and not outcome.is_early:
                     failures.finish()
         if outcome is None:
-            return Exit.DONE
+            return self.work.exit
         self._print(outcome)
         if self.options.report is not None:
             outcome.write(self.options.report)

@@ -47,6 +47,11 @@ class Work(Protocol):
         ...
 
     @property
+    def exit(self) -> Exit:
+        """The exit code if it has only printed a plan."""
+        ...
+
+    @property
     def advice(self) -> str:
         """What to do about the rest if the job ends early."""
         ...

@@ -16,6 +16,7 @@ from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.settings import SyncObservers
+from svc_async.cli.exit_codes import Exit
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import RunOptions
 from svc_async.cli.output.console import show
@@ -61,7 +62,13 @@ class SyncWork:
     def compared(self) -> int | None:
         """How many rows the file has; None if they were not compared."""
         plan = self._plan
-        return None if plan is None else plan.listed + plan.invalid_rows + plan.repeated
+        return None if plan is None else plan.rows
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code of a dry run: that of a run in which the rows fail that cannot be sent."""
+        share = 0.0 if self._plan is None else self._plan.invalid_share
+        return Exit.SOME_FAILED if share > self.options.max_failure_share else Exit.DONE
 
     @property
     def advice(self) -> str:
@@ -120,8 +127,8 @@ class SyncWork:
 
     def _count(self, plan: Plan) -> Mapping[str, int]:
         counts = {name: getattr(plan, name) for name in _COUNTED}
-        # Products are checked as they are sent: the plan does not know which are invalid.
-        return counts if self.spec.target.kind == "catalog" else {**counts, "invalid_rows": plan.invalid_rows}
+        invalid = {"invalid_rows": plan.invalid_rows} if plan.is_checked else {}
+        return {**counts, **invalid, **({"kept": plan.kept} if plan.kept else {})}
 
     def _on_plan(self, plan: Plan) -> None:
         self._plan = plan
@@ -139,8 +146,7 @@ class SyncWork:
             }
             show_json({"dry_run": True, **facts, "removal_share": round(plan.removal_share, 6)})
             return
-        # Products are checked as they are sent.
-        doing = "check and send" if self.spec.target.kind == "catalog" else "send"
+        doing = "send" if plan.is_checked else "check and send"
         show(
             ("plan", "bold"),
             f": {count(plan.upserts - plan.invalid_rows, 'row')} to {doing}, {plan.all_removals:,} to remove",
@@ -149,11 +155,25 @@ class SyncWork:
             f"at least {count(requests, 'request')}",
             f" and {format_duration(seconds)}" if seconds else "",
         )
+        if plan.kept:
+            show(
+                f"{count(plan.kept, 'product')} that {'is' if plan.kept == 1 else 'are'} not in the feed will stay: "
+                "rows without an id that can be read may be of these."
+            )
         if self.spec.sync.dry_run:
-            for name, number in self._count(plan).items():
-                show(f"{number:>13,} {name.replace('_', ' ')}")
-            if plan.removal_share > self.spec.sync.max_removal_share:
-                show(f"It would stop: {plan.removal_share:.1%} of the rows on the list would be removed.")
+            self._print_details(plan)
+
+    def _print_details(self, plan: Plan) -> None:
+        most, is_catalog = self.spec.sync.max_removal_share, self.spec.target.kind == "catalog"
+        for name, number in self._count(plan).items():
+            show(f"{number:>13,} {name.replace('_', ' ')}")
+        if plan.removal_share > most:
+            show(f"It would stop: {plan.removal_share:.1%} of the rows on the list would be removed.")
+        elif is_catalog and plan.all_removals and plan.invalid_share > most:
+            show(f"It would stop: {plan.invalid_share:.1%} of the rows cannot be sent, and others would be deleted.")
+        if not is_catalog:
+            # The service has no call that reads a single audience.
+            show("Whether the audience exists shows only when something is sent.")
 
 
 def _estimate(spec: SyncSpec, plan: Plan) -> tuple[int, float]:

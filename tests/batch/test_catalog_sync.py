@@ -176,9 +176,29 @@ async def test_products_that_can_be_read_only_once_are_refused(catalog: Catalog)
 
 
 async def test_a_product_without_a_form_in_json_fails_by_itself(catalog: Catalog) -> None:
-    report = await catalog.products.sync([{"id": "a", "title": object()}, "b"], state=catalog.state)  # type: ignore[list-item]  # what a caller without types may pass
+    rows: list[Any] = [{"id": "a", "title": object()}, "b"]
+    planned = await catalog.products.sync(rows, state=catalog.state, dry_run=True)
+    report = await catalog.products.sync(rows, state=catalog.state)
 
-    assert (report.plan.invalid_rows, report.sent.failed, report.sent.accepted) == (2, 2, 0)
+    assert (planned.plan.invalid_rows, report.sent.failed, report.sent.accepted) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("broken", [{"title": object()}, {"price": "10.90 €"}, {"title": ""}])
+async def test_a_product_whose_row_is_invalid_is_not_deleted(catalog: Catalog, broken: dict[str, Any]) -> None:
+    rows = [mapping(name) for name in "abcdefgh"]
+    await catalog.products.sync(rows, state=catalog.state)
+    report = await catalog.products.sync([{**rows[0], **broken}, *rows[1:7]], state=catalog.state)
+    assert (report.plan.invalid_rows, report.plan.changes, report.plan.unchanged) == (1, 0, 6)
+    assert (report.removed.accepted, report.sent.failed, report.plan.rows) == (1, 1, 7)
+    assert sorted(await catalog.held()) == [*"abcdefg"]
+
+
+async def test_a_product_that_is_too_long_is_not_deleted(catalog: Catalog) -> None:
+    rows = [row(name) for name in "abcdefgh"]
+    await catalog.sync(*rows)
+    report = await catalog.sync(row("a").replace(",T,", f",{'x' * 70_000},"), *rows[1:7])
+    assert (report.removed.accepted, report.sent.failed, catalog.failures[0].id) == (1, 1, "a")
+    assert sorted(await catalog.held()) == [*"abcdefg"]
 
 
 async def test_a_dry_run_returns_the_plan_and_changes_nothing(catalog: Catalog) -> None:

@@ -1,6 +1,7 @@
 """Reports as plain values, as JSON and in notebooks."""
 
 import json
+from typing import Any
 
 import attrs
 
@@ -27,7 +28,8 @@ def test_a_report_is_shown_with_its_counts_only() -> None:
 
 def test_the_report_of_a_sync_is_shown_with_its_plan_and_both_parts() -> None:
     names = [field.name for field in attrs.fields(Plan) if field.default is attrs.NOTHING]
-    report = SyncReport(plan=Plan(**dict.fromkeys(names, 4)), sent=REPORT)
+    counts: dict[str, Any] = dict.fromkeys(names, 4)
+    report = SyncReport(plan=Plan(**counts), sent=REPORT)
     assert json.loads(report.to_json()) == report.to_dict() == report.as_dict()
     shown = HtmlReader(report._repr_html_())
     assert {"Plan", "Not complete", "sent", "removed", "additions"} <= {*shown.texts}

@@ -62,24 +62,68 @@ async def test_a_sync_makes_the_catalog_equal_to_the_feed(
     assert (await command(*sync)).code == 0
     (tmp_path / "feed.csv").write_text(feed("b", "c", "d"))
     dry = await command(*sync, "--dry-run")
-    assert "plan: 1 row to check and send, 1 to remove; 3 on the list; at least 2 requests\n" in dry.out
-    assert "invalid rows" not in dry.out
+    assert "plan: 1 row to send, 1 to remove; 3 on the list; at least 2 requests\n" in dry.out
+    assert "0 invalid rows" in dry.out
     ended = await command(*sync)
     assert ended.code == 0
     assert sorted(await list_keys(sandbox, catalog)) == ["b", "c", "d"]
 
 
-async def test_the_plan_of_a_sync_counts_no_invalid_rows_since_it_checks_none(
+async def test_a_dry_run_counts_the_products_that_cannot_be_sent(
     command: Command, catalog: str, tmp_path: Path
 ) -> None:
     sync = ("catalog", "sync", "feed.csv", "--catalog", catalog)
-    (tmp_path / "feed.csv").write_text(feed("a") + feed("b", price="cheap").removeprefix(HEADER))
+    (tmp_path / "feed.csv").write_text(feed("a", "b"))
+    assert (await command(*sync)).code == 0
+    rows = feed("a") + (feed("b", price="cheap") + feed("c", price="10.90 €")).replace(HEADER, "")
+    (tmp_path / "feed.csv").write_text(rows)
 
-    dry, ended = await command(*sync, "--dry-run", "--json"), await command(*sync)
+    dry, as_text = await command(*sync, "--dry-run", "--json"), await command(*sync, "--dry-run")
 
-    assert "invalid_rows" not in dry.result
-    assert "1 failed" in ended.out
-    assert "invalid rows" not in ended.out
+    counts = ("additions", "changes", "unchanged", "invalid_rows", "removals")
+    assert [dry.result[name] for name in counts] == [0, 0, 1, 2, 0]
+    assert dry.code == as_text.code == 5
+    assert "plan: 0 rows to send, 0 to remove, 2 that cannot be sent; 2 on the list" in as_text.out
+    assert (await command(*sync, "--dry-run", "--max-failure-share", "0.7")).code == 0
+
+
+async def test_a_feed_that_cannot_be_sent_deletes_nothing(
+    command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
+) -> None:
+    sync = ("catalog", "sync", "feed.csv", "--catalog", catalog)
+    names = [f"p{number}" for number in range(10)]
+    (tmp_path / "feed.csv").write_text(feed(*names))
+    assert (await command(*sync)).code == 0
+    (tmp_path / "feed.csv").write_text(feed(*names[1:], price="10.90 €"))
+
+    dry, ended = await command(*sync, "--dry-run"), await command(*sync)
+
+    assert "It would stop: 100.0% of the rows cannot be sent, and others would be deleted." in dry.out
+    assert (dry.code, ended.code) == (5, 2)
+    assert "--max-removal-share is 20%, and 1 row would be deleted for good" in ended.err
+    assert len(await list_keys(sandbox, catalog)) == 10
+    forced = await command(*sync, "--max-removal-share", "1")
+    assert forced.code == 5
+    assert sorted(await list_keys(sandbox, catalog)) == names[1:]
+
+
+async def test_products_stay_while_rows_of_the_feed_have_no_id(
+    command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
+) -> None:
+    sync = ("catalog", "sync", "feed.csv", "--catalog", catalog, "--max-removal-share", "1")
+    (tmp_path / "feed.csv").write_text(feed("a", "b"))
+    assert (await command(*sync)).code == 0
+    without_id = feed("b").removeprefix(HEADER).removeprefix("b")
+    (tmp_path / "feed.csv").write_text(feed("a") + without_id)
+
+    ended = await command(*sync)
+
+    assert "1 product that is not in the feed will stay: rows without an id that can be read" in ended.out
+    assert ended.code == 5
+    assert sorted(await list_keys(sandbox, catalog)) == ["a", "b"]
+    (tmp_path / "feed.csv").write_text(feed("a"))
+    assert (await command(*sync)).code == 0
+    assert list(await list_keys(sandbox, catalog)) == ["a"]
 
 
 @pytest.mark.parametrize(

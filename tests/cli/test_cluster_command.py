@@ -87,7 +87,7 @@ async def test_a_dry_run_of_a_sync_has_a_cluster_read_the_file(
     ended = await command("audience", "sync", "people.csv", *ids, *where, "--dry-run", "--json")
 
     plan = ended.result
-    assert ended.code == 0, ended.err
+    assert ended.code == 5, ended.err
     assert (plan["dry_run"], plan["additions"], plan["removals"], plan["invalid_rows"]) == (True, 2, 0, 1)
     assert not sandbox.audience(sandbox.audience_id).users
 

@@ -63,7 +63,7 @@ async def test_a_run_that_does_nothing_leaves_the_last_list(command: Command, sa
     for path in lists:
         path.write_text(LAST_NIGHT)
     sync = ("audience", "sync", "people.csv", *upload(sandbox)[3:])
-    assert (await command(*sync, "--dry-run")).code == 0
+    assert (await command(*sync, "--dry-run")).code == 5
     sandbox.invalidate(sandbox.credentials["token"])
     assert (await command(*upload(sandbox))).code == 1
     assert (await command(*sync)).code == 1

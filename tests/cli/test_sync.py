@@ -46,6 +46,7 @@ async def test_the_second_sync_sends_what_changed(
     assert dry.code == 0
     assert "plan: 50 rows to send, 100 to remove; 1,000 on the list; at least 2 requests" in dry.out
     assert "900 unchanged" in " ".join(dry.out.split())
+    assert "Whether the audience exists shows only when something is sent." in dry.out
     assert count_members(sandbox) == 1_000
     second = await command(*sync, "--json")
     report = second.result

@@ -253,7 +253,7 @@ async def test_products_are_made_equal_to_feeds(workbench: Workbench, tmp_path: 
             assert sorted((str(each.id), str(each.price)) for each in found) == expected
 
     plan = report.plan
-    assert (plan.removals, plan.additions, plan.changes, plan.unchanged) == (1, 2, 1, 1)  # one addition fails
+    assert (plan.removals, plan.additions, plan.changes, plan.unchanged, plan.invalid_rows) == (1, 1, 1, 1, 1)
     assert (report.sent.read, report.sent.accepted) == (3, 2)
     assert [(Path(str(each.file)).name, each.position) for each in report.sent.failures] == [("z.csv", 3)]
     assert failures[-1] == report.sent.failures[0]

@@ -7,6 +7,7 @@ one that the answer does not mention is sent again, since its outcome is unknown
 
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -18,11 +19,13 @@ from svc_async.batch.destination import Destination
 from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
 from svc_async.batch.packing.lane_count import count_lanes
 from svc_async.batch.products.codec import (
+    Encode,
     IterableProducts,
     ProductRows,
     check_first,
     encode_checked,
     encode_unchecked,
+    is_valid,
     open_products,
     read_keys,
     read_products,
@@ -246,6 +249,7 @@ class Products(CatalogProducts):
                         snapshot=SpilledProducts(rows, spill)
                         if isinstance(rows, Snapshot)
                         else ListedProducts(rows, check_first if self._pipeline.validate else None),
+                        accepts=partial(is_valid, encode=self._encode),
                         settings=batch,
                     ),
                     state=store,
@@ -318,9 +322,12 @@ class Products(CatalogProducts):
         return {"kind": "catalog", "list_id": self.product_catalog_id}
 
     def _read(self, products: ProductRows) -> RowSource:
-        if not self._pipeline.validate:
-            return read_products(products, encode_unchecked, self.sizes.slice_rows)
-        return read_products(products, encode_checked, self.sizes.slice_rows, check_first)
+        first = check_first if self._pipeline.validate else None
+        return read_products(products, self._encode, self.sizes.slice_rows, first)
+
+    @property
+    def _encode(self) -> Encode:
+        return encode_checked if self._pipeline.validate else encode_unchecked
 
     async def _run_on_cluster(
         self,

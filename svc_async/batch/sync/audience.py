@@ -25,7 +25,8 @@ from svc_async.batch.source import slice_rows
 from svc_async.batch.sync.plan import Entries, Removal, has_name
 from svc_async.batch.sync.settings import MAX_TIME
 from svc_async.batch.sync.snapshot import SliceSpill, Snapshot, SnapshotSlice
-from svc_async.batch.sync.sync import Removals, SelectedRows, UpsertObservers
+from svc_async.batch.sync.store import Removals, SelectedRows
+from svc_async.batch.sync.sync import UpsertObservers
 from svc_async.batch.sync.user_slices import KINDS, find_users, pack_users, unpack_users
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
@@ -134,6 +135,11 @@ class AudienceTarget:
             raise InvalidArgument("lifetime", f"must be at most {MAX_TIME.days:,} days")
 
     @property
+    def removes_for_good(self) -> bool:
+        """Whether a member who is removed is lost: no, the next sync adds whoever is in the source."""
+        return False
+
+    @property
     def replaces(self) -> bool:
         """Whether members whose identifiers changed are removed before they are sent.
 
@@ -156,6 +162,12 @@ class AudienceTarget:
     def find_linked(self, removals: Sequence[Removal], select: Callable[[range], Sequence[int]]) -> Iterator[int]:
         """Yield the positions of the members that have an identifier by which others are removed."""
         return find_users(self.spill.read(select), _list_identifiers(removals))
+
+    async def find_invalid(self, upserts: SelectedRows) -> AsyncIterator[int]:  # noqa: ARG002 - see the target
+        """Yield nothing: members were checked as they were read."""
+        nothing: Iterator[int] = iter(())
+        for number in nothing:
+            yield number
 
     def locate(self, failure: Failure) -> Failure:
         """Return the failure of a member with the place of its row."""

@@ -1,5 +1,6 @@
 """A product catalog as the target of a sync."""
 
+import asyncio
 from array import array
 from collections.abc import (
     AsyncIterable,
@@ -20,10 +21,15 @@ from svc_async.batch.report import Failure, Receipt, Report
 from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.plan import Entries, Removal
 from svc_async.batch.sync.product_slices import ProductSnapshot, find_key
-from svc_async.batch.sync.sync import Removals, SelectedRows, UpsertObservers
+from svc_async.batch.sync.store import Removals, SelectedRows
+from svc_async.batch.sync.sync import UpsertObservers
 from svc_async.engine.paging import Pager
+from svc_async.sources.source import find_id
 
 __all__ = ["CatalogCalls", "CatalogTarget"]
+
+_CHECKED_AT_ONCE = 100
+"""Products that are checked before other tasks run: some milliseconds."""
 
 
 class CatalogCalls(Protocol):
@@ -55,15 +61,22 @@ class CatalogTarget:
     Attributes:
         products: the products of the catalog.
         snapshot: all products that it is to have.
+        accepts: whether a product keeps the rules, so that it is sent.
         settings: how rows are sent.
     """
 
     products: CatalogCalls
     snapshot: ProductSnapshot = attrs.field(repr=False)
+    accepts: Callable[[object], bool] = attrs.field(repr=False)
     settings: BatchSettings = attrs.field(factory=BatchSettings)
 
     def find_expiry(self, now: datetime) -> None:
         """Return None: products stay until they are deleted."""
+
+    @property
+    def removes_for_good(self) -> bool:
+        """Whether a product that is deleted is lost: it is."""
+        return True
 
     @property
     def replaces(self) -> bool:
@@ -77,6 +90,14 @@ class CatalogTarget:
     def entries(self) -> AsyncIterable[Entries]:
         """Read the products from the start."""
         return self.snapshot.entries()
+
+    async def find_invalid(self, upserts: SelectedRows) -> AsyncIterator[int]:
+        """Yield which of the products to send break a rule, of those that have an id; they are read again."""
+        for number, product in enumerate(self.snapshot.select(upserts)):
+            if number % _CHECKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if find_id(product) is not None and not self.accepts(product):
+                yield number
 
     def locate(self, failure: Failure) -> Failure:
         """Return the failure of a product with the place of its row."""

@@ -89,7 +89,7 @@ class Plan:
     Attributes:
         present: rows that were on the list before: accepted, and not expired. A row that an interrupted run was about
             to remove or to send again is one of them.
-        listed: distinct rows of the snapshot.
+        listed: distinct rows of the snapshot, apart from the invalid ones.
         additions: rows that are not on the list, or for which that is uncertain.
         changes: rows that are on the list with another content.
         refreshes: rows that are on the list and expire soon.
@@ -99,9 +99,14 @@ class Plan:
         doubtful: rows that may be on the list after a run that was interrupted, and are not in the snapshot; they are
             removed as well.
         unchanged: rows for which nothing is sent.
-        invalid_rows: rows of the snapshot without a key; they will fail.
+        invalid_rows: rows of the snapshot that break a rule; they will fail. Until `is_checked`, they are only those
+            without a key.
         repeated: rows of the snapshot with the key of a later one, which counts; with `listed` and `invalid_rows`, they
             are all of its rows.
+        kept: rows that were on the list and are not in the snapshot, but are not removed: it has rows whose key cannot
+            be read, and each may be one of these.
+        is_checked: whether the rows to send were checked. Products are, for a dry run and before any is deleted; else
+            each is checked as it is sent, and invalid ones are among `listed` and the additions and changes.
         all_removals: how many rows are removed: `removals`, `doubtful`, and those that are replaced.
         size: bytes of the rows that are sent, approximately.
         waiting_removals: how many of the removals wait for requests of an earlier run that may still take effect.
@@ -123,6 +128,13 @@ class Plan:
     waiting_upserts: int = 0
     repeated: int = 0
     linked: int = 0
+    kept: int = 0
+    is_checked: bool = True
+
+    @property
+    def rows(self) -> int:
+        """How many rows the snapshot has."""
+        return self.listed + self.invalid_rows + self.repeated
 
     @property
     def upserts(self) -> int:
@@ -134,10 +146,19 @@ class Plan:
         """The share of the rows on the list that would be removed."""
         return self.removals / self.present if self.present else 0.0
 
+    @property
+    def invalid_share(self) -> float:
+        """The share of the rows of the snapshot that cannot be sent."""
+        return self.invalid_rows / self.rows if self.rows else 0.0
+
     def count(self, part: Part, stage: Stage) -> int:
         """Return how many rows of a part are sent in a stage."""
         waiting = self.waiting_removals if part == "removals" else self.waiting_upserts
         return waiting if stage == "later" else (self.all_removals if part == "removals" else self.upserts) - waiting
+
+    def count_before(self, part: Part, stage: Stage) -> int:
+        """Return how many rows of a part are sent before a stage."""
+        return self.count(part, "now") if stage == "later" else 0
 
     def check(self, max_removal_share: float) -> None:
         """Refuse a snapshot that would remove too much, such as a file that was cut off.
@@ -151,3 +172,33 @@ class Plan:
                 f"is {max_removal_share:.0%}, but {self.removals:,} of the {self.present:,} rows on the list "
                 f"({self.removal_share:.1%}) would be removed. Nothing was sent. Is the file complete?",
             )
+
+    def check_before_deletion(self, max_removal_share: float) -> None:
+        """Refuse to delete for good by a snapshot most of which may be wrong, such as a feed with other prices.
+
+        Raises:
+            InvalidArgument: rows would be deleted, and more than this share of the snapshot cannot be sent.
+        """
+        if self.all_removals and self.invalid_share > max_removal_share:
+            raise InvalidArgument(
+                "max_removal_share",
+                f"is {max_removal_share:.0%}, and {_count_rows(self.all_removals)} would be deleted for good by a file "
+                f"of which {self.invalid_rows:,} of {self.rows:,} rows ({self.invalid_share:.1%}) cannot be sent. "
+                "Nothing was sent. Is the file right?",
+            )
+
+    def count_invalid(self, additions: int, changes: int) -> "Plan":
+        """Return the plan after its rows were checked, with those that are invalid counted as such."""
+        found = additions + changes
+        return attrs.evolve(
+            self,
+            additions=self.additions - additions,
+            changes=self.changes - changes,
+            listed=self.listed - found,
+            invalid_rows=self.invalid_rows + found,
+            is_checked=True,
+        )
+
+
+def _count_rows(number: int) -> str:
+    return f"{number:,} row{'' if number == 1 else 's'}"

@@ -14,8 +14,9 @@ from svc_async.batch.report import Failure
 from svc_async.batch.source import slice_rows
 from svc_async.batch.sync.plan import Entries
 from svc_async.batch.sync.snapshot import SliceSpill, Snapshot, SnapshotSlice
-from svc_async.batch.sync.sync import SelectedRows
+from svc_async.batch.sync.store import SelectedRows
 from svc_async.errors import InvalidArgument
+from svc_async.sources.source import find_id
 from svc_async.wire.writing import to_plain
 
 __all__ = ["ListedProducts", "ProductSnapshot", "SpilledProducts", "find_key", "pack_products"]
@@ -132,11 +133,16 @@ def _list_entries(part: Sequence[Product | Mapping[str, Any]]) -> Entries:
 
 
 def _encode(product: Product | Mapping[str, Any]) -> tuple[str, bytes] | None:
-    """Return the id of a product and its content; None if it has no id or no form in JSON: it fails when it is sent."""
-    plain = product if isinstance(product, Mapping) else to_plain(product)
-    if not isinstance(plain, Mapping) or not isinstance(product_id := plain.get("id"), str):
+    """Return the id of a product and its content; None if it has no id that can be read.
+
+    A product that has no form in JSON fails when it is sent. It has no content then, as no product of the list, and
+    keeps its place there.
+    """
+    product_id = find_id(product)
+    if product_id is None:
         return None
     try:
+        plain = product if isinstance(product, Mapping) else to_plain(product)
         return product_id, msgspec.json.encode(plain, order="deterministic")
     except (TypeError, ValueError):
-        return None
+        return product_id, b""

@@ -87,7 +87,8 @@ class SyncState:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Store the outcomes that wait, as far as possible; a plan that was not begun is discarded."""
-        self._discard_comparison()
+        if self._comparison is not None:
+            self._comparison.close()
         with suppress(SvcError):  # rows whose outcome is not stored are in doubt
             await self._store_outcomes()
 
@@ -100,13 +101,15 @@ class SyncState:
         quarantine: float = 0.0,
         replace: bool = False,
         find_linked: FindLinked | None = None,
+        keep_unread: bool = False,
         on_settled: OnPage = ignore_page,
         on_compared: OnPage = ignore_page,
     ) -> Plan:
         """Return what a whole snapshot changes; see `SyncStore`."""
         self._opened = self._opened or now.after(self._tables.delay)
         await self.settle(on_page=on_settled)
-        self._discard_comparison()
+        if self._comparison is not None:
+            self._comparison.close()
         rules = ComparisonRules(
             today=int(now.now.timestamp() // _DAY),
             soon=int(-(-soon.timestamp() // _DAY)),
@@ -120,7 +123,11 @@ class SyncState:
                 comparison.add(entries)
                 await asyncio.sleep(0)
             comparison.spill.flush()
-            return await self._compare_pages(comparison, find_linked, on_compared)
+            if keep_unread and any(comparison.selection.codes):  # so far only rows without a key are selected
+                comparison.rules = attrs.evolve(rules, keep_absent=True)
+            plan = await self._compare_pages(comparison, find_linked, on_compared)
+        self._selection = comparison.selection
+        return plan
 
     async def begin(self, *, expires: datetime | None = None, on_page: OnPage = ignore_page) -> None:
         """Store the plan; see `SyncStore`."""
@@ -139,8 +146,8 @@ class SyncState:
                 await self._write_pages(writer, comparison, about, on_page)
                 await writer.write_selection(comparison.selection.codes)
                 await writer.write_about(about)
-        self._about, self._selection = about, comparison.selection
-        self._discard_comparison()
+        self._about, self._comparison = about, None
+        comparison.close()
 
     async def removals(self, stage: Stage) -> AsyncIterator[Sequence[Removal]]:
         """Yield the rows to remove, page by page; see `SyncStore`."""
@@ -169,6 +176,10 @@ class SyncState:
     def find_position(self, number: int) -> int:
         """Return the position in the snapshot of an upsert."""
         return self._selection.find_position(number)
+
+    def is_change(self, position: int) -> bool:
+        """Return whether the list has a row to send with another content; see `SyncStore`."""
+        return self._comparison is not None and self._comparison.changes.codes[position] > 0
 
     def find_rest(self, now: ClockReading, quarantine: float) -> float:
         """Return for how many seconds requests of earlier runs may still take effect."""
@@ -283,11 +294,6 @@ class SyncState:
                     written = await self._outcomes.write(writer)
                 self._outcomes.drop(written)
 
-    def _discard_comparison(self) -> None:
-        if self._comparison is not None:
-            self._comparison.close()
-            self._comparison = None
-
 
 @contextmanager
 def _report_unusable(folder: Path) -> Generator[None]:
@@ -310,6 +316,7 @@ def _build_plan(comparison: Comparison, found: Counter[Reason], present: int, re
         removals=found["removal"],
         doubtful=found["doubtful"],
         unchanged=listed - sent,
+        kept=found["kept"],
         invalid_rows=sum(map(selection.count, STAGES)) - sent,
         all_removals=removals.total(),
         size=round(comparison.size * sent / listed) if listed else 0,

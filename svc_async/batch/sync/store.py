@@ -1,13 +1,15 @@
-"""What a sync needs of the store that keeps the state of a list between runs."""
+"""What a sync needs of the store that keeps the state of a list between runs, and the rows of a plan that it gives."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+import attrs
+
 from svc_async.batch.sync.plan import Entries, FindLinked, Part, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading
 
-__all__ = ["OnPage", "SyncStore", "ignore_page"]
+__all__ = ["OnPage", "Removals", "SelectedRows", "SyncStore", "ignore_page"]
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ class SyncStore(Protocol):
         quarantine: float = 0.0,
         replace: bool = False,
         find_linked: FindLinked | None = None,
+        keep_unread: bool = False,
         on_settled: OnPage = ignore_page,
         on_compared: OnPage = ignore_page,
     ) -> Plan:
@@ -52,6 +55,8 @@ class SyncStore(Protocol):
             replace: whether a row that the list may have with another content is removed before it is sent, because
                 sending only adds.
             find_linked: finds rows that the removal of others removes as well; None if there are none.
+            keep_unread: whether nothing is removed if the snapshot has a row whose key cannot be read: it may be what
+                would be removed.
             on_settled: called with each page to which outcomes of an earlier run are applied.
             on_compared: called with each page that is compared.
         """
@@ -79,6 +84,10 @@ class SyncStore(Protocol):
 
     def find_position(self, number: int) -> int:
         """Return the position in the snapshot of an upsert."""
+        ...
+
+    def is_change(self, position: int) -> bool:
+        """Return whether the list has a row to send with another content; it may be asked until `begin`."""
         ...
 
     def find_rest(self, now: ClockReading, quarantine: float) -> float:
@@ -144,3 +153,52 @@ class SyncStore(Protocol):
         Args:
             on_page: called with each page that is written.
         """
+
+
+@attrs.frozen
+class Removals:
+    """The rows to remove in a stage, some at a time; they can be iterated again.
+
+    Attributes:
+        state: the state that lists them.
+        stage: the stage.
+        first: how many removals there are before.
+    """
+
+    state: SyncStore
+    stage: Stage
+    first: int
+
+    def __aiter__(self) -> AsyncIterator[Sequence[Removal]]:
+        return self.state.removals(self.stage)
+
+    async def each(self) -> AsyncIterator[tuple[int, Removal]]:
+        """Yield each of them with its position, which counts those of the stage."""
+        async for removals in self:
+            for removal in removals:
+                yield removal.number - self.first, removal
+
+    def record_missing(self, positions: Iterable[int]) -> None:
+        """Record rows that need not be removed, because the list does not have them."""
+        self.state.record_accepted("removals", [self.first + position for position in positions])
+
+
+@attrs.frozen
+class SelectedRows:
+    """The rows to send in a stage.
+
+    Attributes:
+        state: the state that selects them.
+        stage: the stage.
+    """
+
+    state: SyncStore
+    stage: Stage
+
+    def choose(self, rows: Iterable[T]) -> Iterator[T]:
+        """Select them from the rows of the source, read again from its start."""
+        return self.state.upserts(rows, self.stage)
+
+    def find(self, rows: range) -> Sequence[int]:
+        """Return which of some consecutive rows of the source are among them, counted from the first of these."""
+        return self.state.find_upserts(rows, self.stage)

@@ -6,7 +6,7 @@ Removals go first: the service removes whoever has an identifier, and a user who
 an earlier run may still take effect, what could cross them is sent in a second stage, when the quarantine is over.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypedDict, TypeVar
 
@@ -17,16 +17,16 @@ from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.sender import Sender
 from svc_async.batch.settings import BatchSettings, Observers
 from svc_async.batch.sync.course import SyncCourse
-from svc_async.batch.sync.plan import STAGES, Entries, FindLinked, Part, Plan, Removal, Stage
+from svc_async.batch.sync.plan import STAGES, Entries, FindLinked, Part, Plan, Stage
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.settings import SyncObservers, SyncSettings
-from svc_async.batch.sync.store import SyncStore
+from svc_async.batch.sync.store import Removals, SelectedRows, SyncStore
 from svc_async.clock import Clock, find_boot, read_boottime
 from svc_async.errors import BatchError, SvcError
 from svc_async.wire.route import Request
 
-__all__ = ["Removals", "SelectedRows", "SendingHooks", "Sync", "SyncTarget", "UpsertObservers", "make_sending_hooks"]
+__all__ = ["SendingHooks", "Sync", "SyncTarget", "UpsertObservers", "make_sending_hooks"]
 
 T = TypeVar("T")
 
@@ -59,6 +59,11 @@ class SyncTarget(Protocol):
         ...
 
     @property
+    def removes_for_good(self) -> bool:
+        """Whether a row that is removed is lost: rows are checked before that, and kept where one cannot be read."""
+        ...
+
+    @property
     def replaces(self) -> bool:
         """Whether a row with another content is removed before it is sent."""
         ...
@@ -72,66 +77,21 @@ class SyncTarget(Protocol):
         """Finds rows that the removal of others removes as well; None if a removal removes one row."""
         ...
 
+    def find_invalid(self, upserts: SelectedRows) -> AsyncIterator[int]:
+        """Yield which of the rows to send break a rule, of those that have a key; positions count all of them."""
+        ...
+
     def locate(self, failure: Failure) -> Failure:
         """Return the failure of a row, whose position counts those of the source, with the place of the row."""
         ...
 
-    async def remove(self, removals: "Removals", observers: Observers) -> Report:
+    async def remove(self, removals: Removals, observers: Observers) -> Report:
         """Remove rows; positions count them."""
         ...
 
-    async def send(self, upserts: "SelectedRows", observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
+    async def send(self, upserts: SelectedRows, observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
         """Send rows, which expire at a time; positions count them."""
         ...
-
-
-@attrs.frozen
-class Removals:
-    """The rows to remove in a stage, some at a time; they can be iterated again.
-
-    Attributes:
-        state: the state that lists them.
-        stage: the stage.
-        first: how many removals there are before.
-    """
-
-    state: SyncStore
-    stage: Stage
-    first: int
-
-    def __aiter__(self) -> AsyncIterator[Sequence[Removal]]:
-        return self.state.removals(self.stage)
-
-    async def each(self) -> AsyncIterator[tuple[int, Removal]]:
-        """Yield each of them with its position, which counts those of the stage."""
-        async for removals in self:
-            for removal in removals:
-                yield removal.number - self.first, removal
-
-    def record_missing(self, positions: Iterable[int]) -> None:
-        """Record rows that need not be removed, because the list does not have them."""
-        self.state.record_accepted("removals", [self.first + position for position in positions])
-
-
-@attrs.frozen
-class SelectedRows:
-    """The rows to send in a stage.
-
-    Attributes:
-        state: the state that selects them.
-        stage: the stage.
-    """
-
-    state: SyncStore
-    stage: Stage
-
-    def choose(self, rows: Iterable[T]) -> Iterator[T]:
-        """Select them from the rows of the source, read again from its start."""
-        return self.state.upserts(rows, self.stage)
-
-    def find(self, rows: range) -> Sequence[int]:
-        """Return which of some consecutive rows of the source are among them, counted from the first of these."""
-        return self.state.find_upserts(rows, self.stage)
 
 
 @attrs.frozen(kw_only=True)
@@ -173,6 +133,8 @@ class Sync:
         if self.settings.dry_run:
             return SyncReport(plan=plan)
         plan.check(self.settings.max_removal_share)
+        if self.target.removes_for_good:
+            plan.check_before_deletion(self.settings.max_removal_share)
         return await self._apply(plan)
 
     async def _compare(self) -> Plan:
@@ -183,10 +145,26 @@ class Sync:
             quarantine=self.target.settings.quarantine,
             replace=self.target.replaces,
             find_linked=self.target.find_linked,
+            keep_unread=self.target.removes_for_good,
             on_settled=self._course.count_pages("settling"),
             on_compared=self._course.count_pages("comparing"),
         )
-        return attrs.evolve(plan, repeated=self._course.read - plan.listed - plan.invalid_rows)
+        plan = attrs.evolve(plan, repeated=self._course.read - plan.listed - plan.invalid_rows)
+        if self.target.removes_for_good and not self.settings.dry_run and not plan.all_removals:
+            return attrs.evolve(plan, is_checked=False)  # each row is checked as it is sent
+        return await self._check_rows(plan)
+
+    async def _check_rows(self, plan: Plan) -> Plan:
+        """Check the rows that are to be sent, and return the plan without those that cannot be."""
+        if self.target.removes_for_good:  # others were checked as they were read
+            self._course.count_pages("checking")(0, 0)
+        found = {True: 0, False: 0}
+        for stage in STAGES:
+            if plan.count("upserts", stage):
+                first = plan.count_before("upserts", stage)
+                async for number in self.target.find_invalid(SelectedRows(self.state, stage)):
+                    found[self.state.is_change(self.state.find_position(first + number))] += 1
+        return plan.count_invalid(additions=found[False], changes=found[True])
 
     async def _apply(self, plan: Plan) -> SyncReport:
         clock = self.sender.clock
@@ -243,7 +221,7 @@ class _PlanRun:
             BatchError: it could not be finished.
         """
         if self.plan.count("removals", stage):
-            removals = Removals(self.state, stage, self._count_before("removals", stage))
+            removals = Removals(self.state, stage, self.plan.count_before("removals", stage))
             await self._run("removals", stage, lambda observers: self.target.remove(removals, observers))
         if self.plan.count("upserts", stage):
             upserts = SelectedRows(self.state, stage)
@@ -264,7 +242,7 @@ class _PlanRun:
             part,
             observers,
             locate=self.target.locate,
-            first=self._count_before(part, stage),
+            first=self.plan.count_before(part, stage),
             before=self._progress,
         )
         self.state.start(part, stage)
@@ -274,9 +252,6 @@ class _PlanRun:
             self._progress = recorder.before + recorder.progress
             name = "removed" if part == "removals" else "sent"
             self.report = attrs.evolve(self.report, **{name: getattr(self.report, name) + recorder.report})
-
-    def _count_before(self, part: Part, stage: Stage) -> int:
-        return self.plan.count(part, "now") if stage == "later" else 0
 
 
 @attrs.define

@@ -17,7 +17,7 @@ from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.timeline import Timeline
 from svc_async.cli.cluster.work import ClusterRows, ClusterWork, make_work
-from svc_async.cli.exit_codes import Exit, Interrupted, explain
+from svc_async.cli.exit_codes import Interrupted, explain
 from svc_async.cli.failures import FailureList, name_failures_file
 from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import ClusterOptions, JournalOptions, RunOptions, WorkerOptions
@@ -135,7 +135,7 @@ class _ClusterJob:
             except Interrupted:
                 interrupted, report = True, Report.from_progress(display.last)
         if report is None:
-            return Exit.DONE
+            return self.work.exit
         outcome = JobOutcome(
             title=self.spec.title,
             facts=describe_target(self.spec, urlsplit(profiles.find(self.options.profile).endpoints.ads_url).netloc),

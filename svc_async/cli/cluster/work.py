@@ -9,6 +9,7 @@ import attrs
 from svc_async import profiles
 from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers, Reading
+from svc_async.cli.exit_codes import Exit
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import describe_ids
 from svc_async.cli.options import RunOptions
@@ -102,6 +103,7 @@ class _ClusterUpload:
     job: str | None
     more: Mapping[str, int] = attrs.field(factory=dict, init=False)
     compared: None = attrs.field(default=None, init=False)
+    exit: Exit = attrs.field(default=Exit.DONE, init=False)
     advice: str = attrs.field(
         default="Run the same command again to resume the job: what is finished is not sent again.", init=False
     )
@@ -157,6 +159,10 @@ class _ClusterSync:
     @property
     def compared(self) -> int | None:
         return self._sync.compared
+
+    @property
+    def exit(self) -> Exit:
+        return self._sync.exit
 
     @property
     def advice(self) -> str:

@@ -116,6 +116,7 @@ class Delta:
         contents: the digests of their contents in the snapshot.
         added: the rows that the state does not know.
         waiting: the positions of rows that may be sent only when no earlier request can take effect any more.
+        changed: the positions of rows that the list has with another content.
         reasons: how many rows there are for each reason.
         present: how many known rows the list had before.
         listed: how many rows the snapshot has.
@@ -129,6 +130,7 @@ class Delta:
     contents: bytearray = attrs.field(factory=bytearray)
     added: Added = attrs.field(default=Added(b""))
     waiting: "array[int]" = attrs.field(factory=lambda: array("I"))
+    changed: "array[int]" = attrs.field(factory=lambda: array("I"))
     reasons: Counter[Reason] = attrs.field(factory=Counter)
     present: int = 0
     listed: int = 0
@@ -153,6 +155,8 @@ class Delta:
         self.actions.append(decision.action)
         self.positions.append(position)
         self.contents += content or bytes(_CONTENT_SIZE)
+        if decision.reason == "change":
+            self.changed.append(position)
         if decision.waits:
             self.waiting.append(position)
 

@@ -35,6 +35,7 @@ class Comparison:
         pages: how many pages there are to be.
         selection: the rows to send.
         listed: how many rows the snapshot has.
+        changes: the rows to send that the list has with another content.
         deltas: where the delta of each page is.
         size: bytes of all rows of the snapshot.
         is_linked: whether removing a row of the snapshot might remove another one.
@@ -45,6 +46,7 @@ class Comparison:
     rules: ComparisonRules
     pages: int = 1
     selection: Selection = attrs.field(factory=Selection)
+    changes: Selection = attrs.field(factory=Selection)
     listed: int = 0
     deltas: dict[int, tuple[int, int]] = attrs.field(factory=dict[int, tuple[int, int]])
     size: int = 0
@@ -60,6 +62,7 @@ class Comparison:
         self.spill.add(entries)
         last = max([*entries.positions[-1:], *entries.invalid_rows[-1:]], default=-1)
         self.selection.extend_to(last + 1)
+        self.changes.extend_to(last + 1)
         self.selection.add(entries.invalid_rows, "now")
         self.size += entries.size
         self.is_linked |= entries.is_linked
@@ -69,6 +72,7 @@ class Comparison:
         written = delta.write()
         self.deltas[index] = self.blobs.add(written), len(written)
         self.selection.add(delta.upserts, "now")
+        self.changes.add(delta.changed, "now")
         self.selection.add(delta.waiting, "later")
 
     def read_delta(self, index: int) -> Delta | None:

@@ -51,7 +51,7 @@ LATE = LATE_UPSERT | LATE_REMOVAL
 NEVER = 0xFFFF
 """The day of a row that stays until it is removed."""
 
-Reason = Literal["addition", "change", "refresh", "linked", "removal", "doubtful", "unchanged", "expired"]
+Reason = Literal["addition", "change", "refresh", "linked", "removal", "doubtful", "kept", "unchanged", "expired"]
 
 
 class RowOutcome(enum.IntEnum):
@@ -89,12 +89,14 @@ class ComparisonRules:
         soon: rows that expire before this day are sent again.
         replace: whether a row that the list may have with another content is removed before it is sent.
         late: whether requests of earlier runs may still take effect.
+        keep_absent: whether rows that the snapshot does not have are left as they are.
     """
 
     today: int
     soon: int
     replace: bool
     late: bool
+    keep_absent: bool = False
 
 
 @attrs.frozen
@@ -123,6 +125,7 @@ class Before:
 _UNCHANGED = Decision("unchanged", Action.NOTHING)
 _LINKED = Decision("linked", Action.UPSERT | Action.SAME | Action.LINKED)
 _EXPIRED = Decision("expired", Action.FORGET)
+_KEPT = Decision("kept", Action.NOTHING)
 
 
 @lru_cache(maxsize=4096)
@@ -140,7 +143,7 @@ def decide(flags: int, day: int, rules: ComparisonRules, *, same: bool | None) -
     certain = not flags & DOUBT
     expired = certain and day < rules.today
     if same is None:
-        return _decide_absent(flags, expired=expired)
+        return _KEPT if rules.keep_absent and not expired else _decide_absent(flags, expired=expired)
     if certain and same and not expired:
         return Decision("refresh", Action.UPSERT | Action.SAME) if day < rules.soon else _UNCHANGED
     reason: Reason = "change" if certain and not expired else "addition"
