@@ -497,3 +497,13 @@ def test_a_stray_variable_is_named_with_the_profile_that_it_hides(
     assert "SVC_CONSUMER_SECRET missing" in ended.err
     path.write_text("no TOML")
     assert call("accounts", "list").err == alone.err
+
+
+@pytest.mark.parametrize("arguments", [("people.csv", "--dry-run"), ("--dry-run", "people.csv")])
+def test_a_dry_run_of_an_upload_points_to_what_there_is(call: Call, arguments: tuple[str, ...]) -> None:
+    ended = call("audience", "upload", *arguments)
+    assert ended.code == 2
+    assert "`svc-async audience sync --dry-run` tells what a sync would send; `--sandbox` sends" in ended.err
+    other = call("do-not-reach", "upload", *arguments)
+    assert " sync" not in other.err
+    assert "Instead, `--sandbox` sends" in other.err

@@ -9,6 +9,8 @@ from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, Unu
 __all__ = ["describe_usage"]
 
 _WITH_FILES = frozenset({"audience", "catalog", "do-not-reach"})
+_WITH_SYNC = frozenset({"audience", "catalog"})
+_DRY_RUN = "--dry-run"
 _ONE_FILE = (
     "A command takes one file at a time: run it for one after the other, except a sync, which needs all rows at once. "
     "CSV files with the same columns are joined by `awk 'NR == 1 || FNR > 1' A.csv B.csv | svc-async … -`."
@@ -55,7 +57,18 @@ def _describe(error: CycloptsError, list_groups: Callable[[], Mapping[str, Colle
         problem = _describe_option(error)
     elif isinstance(error, UnusedCliTokensError):
         problem = _describe_argument(error)
-    return problem or " ".join(str(error).split())
+    return f"{problem or ' '.join(str(error).split())} {_advise_on_dry_run(error)}".rstrip()
+
+
+def _advise_on_dry_run(error: CycloptsError) -> str:
+    """Return how a job can be tried that has no dry run; empty for other errors."""
+    group, *_ = error.command_chain or ("",)
+    if _DRY_RUN not in str(error) or group not in _WITH_FILES:
+        return ""
+    trial = "`--sandbox` sends the file to an embedded sandbox and lists the rows that fail"
+    if group not in _WITH_SYNC:
+        return f"Instead, {trial}."
+    return f"Only a sync has a plan: `svc-async {group} sync {_DRY_RUN}` tells what a sync would send; {trial}."
 
 
 def _describe_command(
