@@ -1,12 +1,14 @@
 """A queue that is bounded in number and bytes.
 
-Items of one key are processed one after another, those of different keys concurrently.
+Items of one key are processed one after another, those of different keys concurrently. Items with a rank may do harm:
+of them one at a time is processed, when the others are finished that do not have to wait for it.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from itertools import count, dropwhile
 from typing import Generic, TypeVar
 
 __all__ = ["KeyedQueue"]
@@ -41,6 +43,11 @@ class KeyedQueue(Generic[T]):
         self._reserved_bytes = 0
         self._queues: dict[Hashable, deque[T]] = {}
         self._ready: asyncio.Queue[Hashable] = asyncio.Queue()
+        self._ranks: dict[int, int] = {}  # of the items that have one, by identity
+        self._numbers = count()
+        self._ready_alone: asyncio.PriorityQueue[tuple[int, int, Hashable]] = asyncio.PriorityQueue()
+        self._awaited: set[int] = set()
+        self._others_finished = asyncio.Event()
         self._unfinished: dict[int, T] = {}  # by identity, the oldest first
         self._idle = asyncio.Event()
         self._idle.set()
@@ -79,14 +86,22 @@ class KeyedQueue(Generic[T]):
             self._reserved -= count
             self._reserved_bytes -= size
 
-    def put(self, item: T, key: Hashable | None) -> None:
-        """Add an item behind those of the same key; None equals no other key."""
+    def put(self, item: T, key: Hashable | None, *, rank: int = 0) -> None:
+        """Add an item behind those of the same key; None equals no other key.
+
+        Args:
+            item: the item.
+            key: its key.
+            rank: if it is not 0, the item is processed by `work_alone`; of several, one with the lowest rank first.
+        """
         key = _Unique() if key is None else key
+        if rank:
+            self._ranks[id(item)] = rank
         if key in self._queues:
             self._queues[key].append(item)
         else:
             self._queues[key] = deque([item])
-            self._ready.put_nowait(key)
+            self._schedule(key)
         self._unfinished[id(item)] = item
         self._bytes += self._measure(item)
         self._idle.clear()
@@ -106,20 +121,59 @@ class KeyedQueue(Generic[T]):
         await self._idle.wait()
 
     async def work(self) -> None:
-        """Process items, one after another, until cancelled."""
+        """Process items without a rank, one after another, until cancelled."""
         while True:
-            key = await self._ready.get()
-            queue = self._queues[key]
-            item = queue.popleft()
-            await self._process(item)
-            self._finish(item)
-            if queue:
-                self._ready.put_nowait(key)
-            else:
-                del self._queues[key]
+            await self._process_first(await self._ready.get())
+
+    async def work_alone(self, timeout: Callable[[], AbstractAsyncContextManager[object]]) -> None:  # noqa: ASYNC109 - bounds a part
+        """Process items with a rank, one after another, until cancelled.
+
+        Args:
+            timeout: bounds the wait for the items that are processed before each.
+        """
+        while True:
+            *_, key = await self._ready_alone.get()
+            with suppress(TimeoutError):
+                async with timeout():
+                    await self._wait_for_others()
+            await self._process_first(key)
+
+    async def _wait_for_others(self) -> None:
+        """Wait until the items are finished that are there now and that wait for no item with a rank."""
+        waiting = {id(each) for queue in self._queues.values() for each in dropwhile(self._has_no_rank, queue)}
+        self._awaited = {*self._unfinished} - waiting
+        if self._awaited:
+            self._others_finished.clear()
+            await self._others_finished.wait()
+
+    def _has_no_rank(self, item: T) -> bool:
+        return id(item) not in self._ranks
+
+    def _schedule(self, key: Hashable) -> None:
+        """Have the first item of a key processed."""
+        rank = self._ranks.get(id(self._queues[key][0]))
+        if rank is None:
+            self._ready.put_nowait(key)
+        else:
+            self._ready_alone.put_nowait((rank, next(self._numbers), key))
+
+    async def _process_first(self, key: Hashable) -> None:
+        queue = self._queues[key]
+        item = queue.popleft()
+        await self._process(item)
+        self._finish(item)
+        if queue:
+            self._schedule(key)
+        else:
+            del self._queues[key]
 
     def _finish(self, item: T) -> None:
         del self._unfinished[id(item)]
+        self._ranks.pop(id(item), None)
+        if self._awaited:
+            self._awaited.discard(id(item))
+            if not self._awaited:
+                self._others_finished.set()
         self._bytes -= self._measure(item)
         if not self._unfinished:
             self._idle.set()

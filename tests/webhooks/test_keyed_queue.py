@@ -1,10 +1,12 @@
 """How much a queue holds, in number and bytes, and in which order it is processed."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from svc_async.events.parser import estimate_memory
+from svc_async.sandbox import VirtualClock
 from svc_async.webhooks import Ack, WebhookReceiver
 from svc_async.webhooks.keyed_queue import KeyedQueue
 from svc_async.webhooks.testing import build_delivery
@@ -130,3 +132,30 @@ async def test_each_acknowledgement_has_both_bounds(mode: str) -> None:
     assert (ack.maxsize, ack.max_bytes, ack.deadline, ack.waits) == (7, 9, 3, mode == "inline")
     default: Ack = getattr(Ack, mode)(*arguments)
     assert (default.maxsize, default.max_bytes, default.deadline) == (10_000, 64 * 1024 * 1024, 8.0)
+
+
+async def test_an_item_that_may_do_harm_does_not_wait_for_others_for_ever() -> None:
+    clock, done, forever = VirtualClock(), list[str](), asyncio.Event()
+
+    async def process(item: str) -> None:
+        await (forever.wait() if item == "hangs" else asyncio.sleep(0))
+        done.append(item)
+
+    queue = KeyedQueue[str](process, measure=len, maxsize=10, max_bytes=100)
+    queue.put("second", "a", rank=4)
+    queue.put("first", "b", rank=3)
+    queue.put("hangs", "c")
+    queue.put("later", "a")
+    working = [asyncio.create_task(each) for each in (queue.work(), queue.work_alone(partial(clock.timeout, 60)))]
+    await run_ready_tasks()
+    assert done == []
+    for _ in range(2):
+        await clock.advance(seconds=60)
+        await run_ready_tasks()
+    assert done == ["first", "second"]
+    forever.set()
+    await queue.join()
+    assert done == ["first", "second", "hangs", "later"]
+    for task in working:
+        task.cancel()
+    await asyncio.wait(working)
