@@ -5,10 +5,10 @@ long as that row is there. A claim whose answer was lost is found again as `held
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime, timedelta
-from hashlib import sha256
 from itertools import groupby
 from operator import attrgetter
 from types import TracebackType
@@ -20,10 +20,11 @@ from svc_async.errors import InvalidArgument, WrongState
 from svc_async.state.database import Database
 from svc_async.state.errors import StateUnavailable, UnusableState
 from svc_async.state.event_lease import EventLease
-from svc_async.value_rules import DURATION, NAME
+from svc_async.state.event_rows import compute_digest, encode, list_events, read_event
+from svc_async.value_rules import COUNT, DURATION, NAME
 from svc_async.webhooks.keyed_lock import KeyedLock
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
-from svc_async.webhooks.stores.inbox import StoredEvent
+from svc_async.webhooks.stores.inbox import StoredEvent, WaitingEvent
 
 if TYPE_CHECKING:
     import asyncpg
@@ -160,7 +161,7 @@ class SharedEvents:
                 if await self.claim(key) is not Claim.TAKEN:
                     return False
                 statement = "UPDATE event_inbox SET owner = $3 WHERE receiver = $1 AND digest = $2"
-                await self._database.execute(statement, self._receiver, _digest(key), lease.owner)
+                await self._database.execute(statement, self._receiver, compute_digest(key), lease.owner)
             if lease.is_trusted and key in self._claimed:  # now: this process may have been suspended meanwhile
                 return True
         raise self._make_end_error()
@@ -177,7 +178,7 @@ class SharedEvents:
             "VALUES ($1, $2, $3, coalesce($4, clock_timestamp()) + $5::interval) "
             "ON CONFLICT (receiver, digest) DO UPDATE SET handled_until = excluded.handled_until"
         )
-        arguments = (self._receiver, _digest(key), lease.owner, self._read_time(), self._ttl)
+        arguments = (self._receiver, compute_digest(key), lease.owner, self._read_time(), self._ttl)
         await self._repeat(lambda: self._database.execute(statement, *arguments))
         self._claimed.discard(key)
 
@@ -191,32 +192,41 @@ class SharedEvents:
         await self._database.execute(
             "DELETE FROM event_claims WHERE receiver = $1 AND digest = $2 AND owner = $3 AND handled_until IS NULL",
             self._receiver,
-            _digest(key),
+            compute_digest(key),
             self._require_open().owner,
         )
 
-    async def store(self, events: Sequence[StoredEvent]) -> None:
+    async def store(self, events: Sequence[StoredEvent]) -> Mapping[str, int]:
         """Store all of the events or none; when this returns they are durable. Skip those that are stored already.
+
+        Returns:
+            How often handling of those that are stored already has begun, by their keys.
 
         Raises:
             StateUnavailable: the database cannot be reached, or the lease has ended.
         """
         owner = self._require_open().owner
+        stored: dict[str, int] = {}
         async with self._database.transaction() as connection:
             for body, parts in groupby(events, key=attrgetter("body")):  # the events of a delivery share its body
                 group = list(parts)
-                is_stored = await connection.fetchval(
+                known = await connection.fetchval(
                     "SELECT store_events($1, $2, $3, $4, $5, $6, $7)",
                     self._receiver,
                     owner,
                     body,
-                    [_digest(each.key) for each in group],
-                    [_encode(each.key) for each in group],
+                    [compute_digest(each.key) for each in group],
+                    [encode(each.key) for each in group],
                     [each.key_id for each in group],
                     [each.received_at for each in group],
                 )
-                if not is_stored:
+                if known is None:
                     raise self._make_end_error()
+                if known != "{}":
+                    counts: dict[str, int] = json.loads(known)
+                    digests = {compute_digest(each.key).hex(): each.key for each in group}
+                    stored |= {digests[digest]: count for digest, count in counts.items()}
+        return stored
 
     async def remove(self, key: str) -> None:
         """Remove an event.
@@ -226,7 +236,7 @@ class SharedEvents:
         """
         self._require_open()
         statement = "SELECT remove_event($1, $2)"
-        await self._repeat(lambda: self._database.execute(statement, self._receiver, _digest(key)))
+        await self._repeat(lambda: self._database.execute(statement, self._receiver, compute_digest(key)))
 
     async def load(self) -> Sequence[StoredEvent]:
         """Take over the oldest events that belong to no running receiver, at most 1,000 and about 16 MiB; return them.
@@ -238,17 +248,75 @@ class SharedEvents:
         async with self._loading:  # another call would take what this one has taken for lost
             rows, bodies = await self._take_events()
         try:
-            return [
-                StoredEvent(
-                    key=_decode(row["key"]),
-                    body=bodies[row["body_id"]],
-                    key_id=row["key_id"],
-                    received_at=row["received_at"],
-                )
-                for row in rows
-            ]
+            return [read_event(row, bodies) for row in rows]
         except (UnicodeError, LookupError):
-            raise UnusableState(self._database.name, "holds an event that is damaged; restore a backup") from None
+            raise self._make_damage_error() from None
+
+    async def begin(self, key: str) -> int | None:
+        """Count an attempt to handle an event; when this returns it is durable.
+
+        Returns:
+            How many there are; None if the event is not in the inbox any more.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        statement = (
+            "UPDATE event_inbox SET attempts = attempts + 1 WHERE receiver = $1 AND digest = $2 RETURNING attempts"
+        )
+        row = await self._database.fetch_row(statement, self._receiver, compute_digest(key))
+        return None if row is None else int(row["attempts"])
+
+    async def end(self, keys: Sequence[str]) -> None:
+        """Take back the latest attempt of events that stay in the inbox: it ended, by an error or with the receiver.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        owner = self._require_open().owner
+        statement = (
+            "UPDATE event_inbox SET attempts = greatest(attempts - 1, 0) "
+            "WHERE receiver = $1 AND owner = $2 AND digest = ANY ($3)"
+        )
+        await self._database.execute(statement, self._receiver, owner, [compute_digest(key) for key in keys])
+
+    async def list_events(self, *, limit: int = 1_000) -> Sequence[WaitingEvent]:
+        """Return the events that the inbox holds, those with most attempts first, then in the order of arrival.
+
+        Args:
+            limit: how many at most.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+            UnusableState: one of them is damaged.
+        """
+        COUNT.check("limit", limit)
+        try:
+            return await list_events(self._database, self._receiver, limit)
+        except UnicodeError:
+            raise self._make_damage_error() from None
+
+    async def discard(self, key: str) -> bool:
+        """Remove an event that is not to be handled; return whether it was there.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        statement = "SELECT remove_event($1, $2) AS removed"
+        row = await self._database.fetch_row(statement, self._receiver, compute_digest(key))
+        return row is not None and bool(row["removed"])
+
+    async def retry(self, key: str) -> bool:
+        """Forget the attempts of an event, so that a receiver handles it; return whether it is there.
+
+        A receiver that runs takes it over like the events of one that has ended.
+
+        Raises:
+            StateUnavailable: the database cannot be reached.
+        """
+        statement = "UPDATE event_inbox SET attempts = 0, owner = $3 WHERE receiver = $1 AND digest = $2 RETURNING 1"
+        row = await self._database.fetch_row(statement, self._receiver, compute_digest(key), _NIL_UUID)
+        return row is not None
 
     async def _take_events(self) -> "tuple[Sequence[asyncpg.Record], Mapping[int, bytes]]":
         """Take over events; return them, and their bodies by their ids."""
@@ -277,7 +345,9 @@ class SharedEvents:
         statement = "SELECT claim_event($1, $2, $3, coalesce($4, clock_timestamp())) AS found"
         for _ in range(_ATTEMPTS):
             owner = lease.owner
-            row = await self._database.fetch_row(statement, self._receiver, _digest(key), owner, self._read_time())
+            row = await self._database.fetch_row(
+                statement, self._receiver, compute_digest(key), owner, self._read_time()
+            )
             if row is None or row["found"] == "gone":
                 await lease.renew()
             elif lease.owner == owner:  # else others may have deleted the claim with the row of that owner
@@ -286,6 +356,9 @@ class SharedEvents:
 
     def _make_end_error(self) -> StateUnavailable:
         return StateUnavailable(self._database.name, "the lease of this receiver has ended")
+
+    def _make_damage_error(self) -> UnusableState:
+        return UnusableState(self._database.name, "holds an event that is damaged; restore a backup")
 
     async def _free_events(self, owner: UUID) -> None:
         """Release what a load whose answer was lost took over: what this receiver owns and has not claimed."""
@@ -320,15 +393,3 @@ class SharedEvents:
 
 def _read_no_time() -> None:
     """Leave the time to the database."""
-
-
-def _encode(key: str) -> bytes:
-    return key.encode("utf-8", "surrogatepass")
-
-
-def _decode(key: bytes) -> str:
-    return key.decode("utf-8", "surrogatepass")
-
-
-def _digest(key: str) -> bytes:
-    return sha256(_encode(key)).digest()

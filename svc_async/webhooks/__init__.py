@@ -9,7 +9,7 @@ dispatch       calls handlers, commits or reports           testing        signe
 """
 
 from svc_async.webhooks.ack import Ack
-from svc_async.webhooks.delivery import DeliveryContext, NotHandled
+from svc_async.webhooks.delivery import DeliveryContext, NotHandled, TooManyAttempts
 from svc_async.webhooks.receiver import WebhookReceiver
 from svc_async.webhooks.stores.dedupe import Claim, DedupeStore, MemoryDedupe
 from svc_async.webhooks.stores.sqlite import SqliteDedupe, SqliteInbox
@@ -28,6 +28,7 @@ __all__ = [
     "SigningKey",
     "SqliteDedupe",
     "SqliteInbox",
+    "TooManyAttempts",
     "WebhookReceiver",
     "unwrap",
 ]

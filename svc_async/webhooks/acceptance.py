@@ -41,6 +41,8 @@ class Acceptor:
     apps: Mapping[str, str]
     counters: Counters
     queue: KeyedQueue[AcceptedEvent] = attrs.field(init=False)
+    restored_again: int = attrs.field(default=0, init=False)
+    """How many events were restored of which a receiver that died may have begun the handling."""
     _arrivals: Arrivals = attrs.field(factory=Arrivals, init=False)
     _lock: KeyedLock = attrs.field(factory=KeyedLock, init=False)
     _unfinished: dict[str, AcceptedEvent] = attrs.field(factory=dict[str, AcceptedEvent], init=False)
@@ -105,7 +107,11 @@ class Acceptor:
         self.counters.restored += 1
         size = estimate_memory(stored.body) // max(1, len(events))
         event = _find_event(stored, events)
-        self._put(self._prepare(stored.key, event, context, self.order_by(event), size=size))
+        accepted = self._prepare(stored.key, event, context, self.order_by(event), size=size)
+        accepted.expect_attempt(stored.attempts + 1)
+        accepted.is_counted = False
+        self.restored_again += 1 < accepted.attempts <= self.dispatcher.max_attempts
+        self._put(accepted)
         return True
 
     async def _claim_and_queue(
@@ -165,13 +171,22 @@ class Acceptor:
             if not has_room:
                 raise Rejected(RejectReason.QUEUE_FULL)
             if self.inbox is not None and accepted:
-                await self.inbox.store([_to_stored(each) for each in accepted])
+                await self._store(self.inbox, accepted)
         for each in accepted:
             self._put(each)
 
+    async def _store(self, inbox: Inbox, accepted: Sequence[AcceptedEvent]) -> None:
+        """Store events; what is stored already keeps its count, such as a dead letter that is delivered again."""
+        stored = await inbox.store([_to_stored(each) for each in accepted]) or {}
+        for each in accepted:
+            if each.key in stored:
+                each.expect_attempt(stored[each.key] + 1)
+                each.is_counted = False
+
     def _put(self, accepted: AcceptedEvent) -> None:
         self._unfinished[accepted.key] = accepted
-        self.queue.put(accepted, accepted.order_key)
+        waits = accepted.may_kill and accepted.attempts <= self.dispatcher.max_attempts
+        self.queue.put(accepted, accepted.order_key, rank=accepted.attempts if waits else 0)
 
     def _prepare(
         self,

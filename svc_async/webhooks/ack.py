@@ -14,6 +14,7 @@ OnDeadline = Literal["refuse", "ack_and_continue"]
 _INBOX = has_members("an inbox, such as SqliteInbox(path)", "store", "remove", "load")
 _MAXSIZE = 10_000
 _MAX_BYTES = 2**26
+_MAX_ATTEMPTS = 5
 _DEADLINE = 8.0  # the service waits 10 seconds (contract WH-42)
 
 
@@ -28,6 +29,7 @@ class Ack:
         inbox: where events are stored before the answer.
         waits: whether the answer waits for the handlers.
         on_deadline: the answer if they do not finish in time; see `inline`.
+        max_attempts: how often handling of an event of the inbox may begin and not end; see `durable`.
     """
 
     maxsize: int = attrs.field(default=_MAXSIZE, validator=COUNT)
@@ -36,6 +38,7 @@ class Ack:
     inbox: Inbox | None = attrs.field(default=None, validator=or_none(_INBOX))
     waits: bool = False
     on_deadline: OnDeadline = attrs.field(default="refuse", validator=one_of(get_args(OnDeadline)))
+    max_attempts: int = attrs.field(default=_MAX_ATTEMPTS, validator=COUNT)
 
     @classmethod
     def enqueue(cls, *, maxsize: int = _MAXSIZE, max_bytes: int = _MAX_BYTES, deadline: float = _DEADLINE) -> "Ack":
@@ -44,11 +47,28 @@ class Ack:
 
     @classmethod
     def durable(
-        cls, inbox: Inbox, *, maxsize: int = _MAXSIZE, max_bytes: int = _MAX_BYTES, deadline: float = _DEADLINE
+        cls,
+        inbox: Inbox,
+        *,
+        maxsize: int = _MAXSIZE,
+        max_bytes: int = _MAX_BYTES,
+        deadline: float = _DEADLINE,
+        max_attempts: int = _MAX_ATTEMPTS,
     ) -> "Ack":
-        """Answer once the event is stored; a receiver that starts with the same inbox handles what it still holds."""
+        """Answer once the event is stored; a receiver that starts with the same inbox handles what it still holds.
+
+        Args:
+            inbox: where events are stored.
+            maxsize: how many events may be accepted and not handled yet; beyond that the answer is 503.
+            max_bytes: how many bytes of memory their deliveries may take, estimated.
+            deadline: seconds after which a delivery is answered in any case.
+            max_attempts: how often handling of an event may begin and not end, because the process dies. Then the event
+                goes to `dead_letter`, with the error `TooManyAttempts`; unless that takes it, it stays in the inbox and
+                is not handled until `retry` of the inbox is called for it. Below 3 that may become of events, too, that
+                only waited or were handled at the same time.
+        """
         _INBOX.check("inbox", inbox)
-        return cls(inbox=inbox, maxsize=maxsize, max_bytes=max_bytes, deadline=deadline)
+        return cls(inbox=inbox, maxsize=maxsize, max_bytes=max_bytes, deadline=deadline, max_attempts=max_attempts)
 
     @classmethod
     def inline(

@@ -9,7 +9,9 @@ import attrs
 from svc_async.errors import SvcError
 from svc_async.events.models import Event
 
-__all__ = ["AcceptedEvent", "DeliveryContext", "NotHandled"]
+__all__ = ["AcceptedEvent", "DeliveryContext", "NotHandled", "TooManyAttempts"]
+
+_ACCEPTED_BY_A_DEAD_PROCESS = 2  # the number of the attempt
 
 
 @attrs.frozen(kw_only=True)
@@ -21,15 +23,18 @@ class DeliveryContext:
         received_at: when it was received.
         body: the delivery, byte for byte as it was signed.
         restored: whether it was found in the inbox at the start: an earlier receiver may have begun to handle it.
+        attempts: how often handling of the event has begun and not ended, this time included: more than 1 if processes
+            died before, within its handlers or while it waited for them.
     """
 
     key_id: str
     received_at: datetime
     body: bytes = attrs.field(repr=False)
     restored: bool = False
+    attempts: int = 1
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.define(kw_only=True, eq=False)
 class AcceptedEvent:
     """An event to handle.
 
@@ -41,6 +46,7 @@ class AcceptedEvent:
         size: its part of the memory that the delivery takes, estimated.
         done: resolves to whether the event was handled.
         received_in: the context in which its delivery was received, if something observes the receiver.
+        is_counted: whether its inbox counts the attempt to handle it, as it does from the start if it was just stored.
     """
 
     key: str
@@ -50,6 +56,21 @@ class AcceptedEvent:
     size: int
     done: asyncio.Future[bool]
     received_in: Context | None = None
+    is_counted: bool = True
+
+    @property
+    def attempts(self) -> int:
+        """The number of the attempt to handle it, from 1."""
+        return self.context.attempts
+
+    @property
+    def may_kill(self) -> bool:
+        """Whether it may be what ended a process: at the second attempt is all that such a process had accepted."""
+        return self.attempts > _ACCEPTED_BY_A_DEAD_PROCESS
+
+    def expect_attempt(self, attempts: int) -> None:
+        """Note the number of the attempt to handle it."""
+        self.context = attrs.evolve(self.context, attempts=attempts)
 
     def finish(self, *, handled: bool) -> None:
         """Resolve `done`, unless its event loop was closed and nothing waits any more."""
@@ -59,3 +80,7 @@ class AcceptedEvent:
 
 class NotHandled(SvcError):
     """An accepted event was not handled in time: before the receiver closed, or a wait for it ended."""
+
+
+class TooManyAttempts(SvcError):
+    """The process died at every attempt to handle an event, as often as `max_attempts` allows; it is not handled."""

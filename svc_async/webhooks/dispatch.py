@@ -11,10 +11,10 @@ import attrs
 from svc_async.events.models import Event
 from svc_async.events.router import EventRouter, Handler, call_function, name_handler
 from svc_async.printable import clean
-from svc_async.webhooks.delivery import AcceptedEvent, NotHandled
+from svc_async.webhooks.delivery import AcceptedEvent, NotHandled, TooManyAttempts
 from svc_async.webhooks.stats import Counters
 from svc_async.webhooks.stores.dedupe import DedupeStore
-from svc_async.webhooks.stores.inbox import Inbox
+from svc_async.webhooks.stores.inbox import CountingInbox, Inbox
 
 __all__ = ["DeadLetter", "Dispatcher", "OnError"]
 
@@ -27,6 +27,8 @@ DeadLetter = Callable[[Event, BaseException], object]
 _log = logging.getLogger("svc_async.webhooks")
 _SHOWN = 100  # characters of a type of event, of its key, and of the name of a handler
 _LONGEST_PATH = 1_000
+_AGAIN = "%s: handled again, attempt %d of %d: at the former ones the process ended before its handlers"
+_GIVEN_UP = "the process ended at each of %d attempts to handle it"
 
 
 @attrs.frozen(kw_only=True)
@@ -39,13 +41,32 @@ class Dispatcher:
     on_error: OnError | None
     dead_letter: DeadLetter | None
     counters: Counters
+    max_attempts: int
     _unfinished: dict[AcceptedEvent, Handler] = attrs.field(factory=dict[AcceptedEvent, Handler], init=False)
     """The events of which a handler has not returned."""
 
     async def handle(self, accepted: AcceptedEvent) -> None:
-        """Call the handlers of an event, once; skip it if another receiver has taken it over."""
-        if not await self._confirm(accepted):
-            return
+        """Call the handlers of an event, once; skip it if another receiver has taken it over.
+
+        An attempt that the inbox does not count yet is counted first. After too many the handlers are not called.
+        """
+        if accepted.attempts > self.max_attempts:
+            if await self._confirm(accepted):
+                await self._give_up(accepted)
+        elif await self._begin(accepted) and await self._confirm(accepted):
+            if accepted.may_kill:
+                _log.warning(_AGAIN, _name_event(accepted.event), accepted.attempts, self.max_attempts)
+            await self._call_handlers(accepted)
+
+    async def end_attempts(self, events: Sequence[AcceptedEvent]) -> None:
+        """Have the inbox take back the attempts of events that stay there, since they ended with the process alive."""
+        keys = [each.key for each in events if each.is_counted]
+        if keys and isinstance(self.inbox, CountingInbox):
+            await self._attempt(self.inbox.end(keys), None, "inbox.end")
+        for each in events:
+            each.is_counted = False  # not if it was cancelled: rather one attempt too many than an event given up
+
+    async def _call_handlers(self, accepted: AcceptedEvent) -> None:
         end = self.counters.start_handling(accepted.event, accepted.received_in)
         handlers, handler = self.router.find_handlers(accepted.event), None
         try:
@@ -122,6 +143,24 @@ class Dispatcher:
         finally:
             del self._unfinished[accepted]
 
+    async def _begin(self, accepted: AcceptedEvent) -> bool:
+        """Have the inbox count the attempt, if it does not yet; return whether the event is still there."""
+        if accepted.is_counted or not isinstance(self.inbox, CountingInbox):
+            return True
+        accepted.is_counted = True  # also if this is cancelled, since the inbox goes on
+        try:
+            attempts = await self.inbox.begin(accepted.key)
+        except Exception as error:  # noqa: BLE001 - a store may raise anything
+            await self.report(accepted.event, error, "inbox.begin")
+            await self.abandon(accepted)
+            return False
+        if attempts is None:  # somebody has discarded it
+            await self.release(accepted.key, accepted.event)
+            accepted.finish(handled=False)
+            return False
+        accepted.expect_attempt(attempts)
+        return True
+
     async def _confirm(self, accepted: AcceptedEvent) -> bool:
         """Return whether the event is still this receiver's to handle."""
         try:
@@ -136,15 +175,33 @@ class Dispatcher:
     async def _succeed(self, accepted: AcceptedEvent, handlers: int) -> None:
         self.counters.handled += 1
         self.counters.unhandled += not handlers
+        await self._commit(accepted)
+        accepted.finish(handled=True)
+
+    async def _commit(self, accepted: AcceptedEvent) -> None:
         if await self._attempt(self.dedupe.commit(accepted.key), accepted.event, "dedupe.commit"):
             await self.remove(accepted.key)
-        accepted.finish(handled=True)
+
+    async def _give_up(self, accepted: AcceptedEvent) -> None:
+        """Put an event that ends the process into `dead_letter`; unless that takes it, the inbox keeps it as it is."""
+        self.counters.failed += 1
+        problem = _GIVEN_UP % (accepted.attempts - 1)
+        error = TooManyAttempts(problem)
+        kept = "; it stays in the inbox, and is not handled" if self.dead_letter is None else ""
+        await self.report(accepted.event, error, f"{problem}{kept}")
+        if await self._dead_letter(accepted, error):
+            await self._commit(accepted)  # not released: a repeated delivery would end the process again
+        else:
+            await self.release(accepted.key, accepted.event)
+        accepted.finish(handled=False)
 
     async def _fail(self, accepted: AcceptedEvent, error: BaseException, handler: Handler | None) -> None:
         self.counters.failed += 1
         await self.report(accepted.event, error, f"handler {_name(handler)}")
         if await self._dead_letter(accepted, error):
             await self.remove(accepted.key)
+        else:
+            await self.end_attempts([accepted])
         await self.release(accepted.key, accepted.event)
         accepted.finish(handled=False)
 

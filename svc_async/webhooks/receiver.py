@@ -151,6 +151,7 @@ class WebhookReceiver:
             on_error=on_error,
             dead_letter=dead_letter,
             counters=self._counters,
+            max_attempts=self._ack.max_attempts,
         )
         self._order_by = order_by
         self._workers = workers

@@ -33,6 +33,11 @@ _CLAIMED = (
     "the inbox has events that another receiver has claimed (%d); they are handled when it has released them, or when "
     "its lease has ended"
 )
+_AGAIN = "events of a receiver that ended without closing are handled (%d), some of them again"
+_STARTS_WITHIN = 1.0
+"""Seconds that what was restored waits until the start of the application is complete, unless a delivery comes."""
+_WAITS_FOR_OTHERS = 60.0
+"""Seconds that an event which may kill the process waits for the handlers of the others."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -52,6 +57,7 @@ class Run:
     _accepting: set[_Acceptance] = attrs.field(factory=set[_Acceptance], init=False)
     _tasks: asyncio.TaskGroup | None = attrs.field(default=None, init=False)
     _main_task: asyncio.Task[None] | None = attrs.field(default=None, init=False)
+    _may_work: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _background: Sequence[asyncio.Task[None]] = attrs.field(default=(), init=False)
 
     @property
@@ -120,6 +126,7 @@ class Run:
         self.check_loop()
         if self._is_within():
             raise WrongState("a handler cannot wait until its receiver is idle: its own event is not handled before")
+        self._may_work.set()
         try:
             async with asyncio.timeout(deadline):  # a clock of tests may stand still while a handler hangs
                 while left := self._find_unfinished():
@@ -130,7 +137,9 @@ class Run:
     async def abandon(self) -> None:
         """Abandon the events that are not finished."""
         self._tasks = None
-        for accepted in self.acceptor.queue.clear():
+        unfinished = self.acceptor.queue.clear()
+        await self.acceptor.dispatcher.end_attempts(unfinished)
+        for accepted in unfinished:
             await self.acceptor.dispatcher.abandon(accepted)
 
     def check_loop(self) -> None:
@@ -155,6 +164,7 @@ class Run:
         if self._tasks is None or not self.is_accepting:
             return None
         self.check_loop()
+        self._may_work.set()
         task = self._tasks.create_task(self.acceptor.accept(events, context, settled))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
@@ -181,17 +191,31 @@ class Run:
                     stack.push_async_exit(partial(self._leave, store))
             stack.push_async_callback(self.abandon)
             await self._restore()
+            restored = len(self.acceptor.queue) > 0
             async with asyncio.TaskGroup() as tasks:
-                workers = [tasks.create_task(self.acceptor.queue.work()) for _ in range(self.workers)]
+                workers = [tasks.create_task(self._work()) for _ in range(self.workers)]
+                workers.append(tasks.create_task(self._work_alone()))
                 taking_over = tasks.create_task(self._take_over())
                 self._background = (*workers, taking_over)
                 self._tasks = tasks
+                # A handler that ends the process does so after the start of the application, not at every start.
+                timer = self.clock.call_later(_STARTS_WITHIN if restored else 0, self._may_work.set)
                 started.set_result(None)
                 await self._closing.wait()
+                timer.cancel()
                 taking_over.cancel()
+                self._may_work.set()
                 await self._drain()
                 for task in (*workers, *self._accepting):
                     task.cancel()
+
+    async def _work(self) -> None:
+        await self._may_work.wait()
+        await self.acceptor.queue.work()
+
+    async def _work_alone(self) -> None:
+        await self._may_work.wait()
+        await self.acceptor.queue.work_alone(partial(self.clock.timeout, _WAITS_FOR_OTHERS))
 
     async def _leave(self, store: AbstractAsyncContextManager[object], *details: Any) -> None:
         """Close a store, unless the event loop was closed before: it may have been entered again in another one."""
@@ -200,9 +224,12 @@ class Run:
 
     async def _restore(self) -> None:
         """Accept what the inbox still holds, as far as there is room in the queue."""
+        before = self.acceptor.restored_again
         while self.acceptor.queue.is_half_empty and await self.acceptor.restore(self.parser):
             if not isinstance(self.acceptor.inbox, PagedInbox):
-                return  # it has returned all of its events
+                break  # it has returned all of its events
+        if found := self.acceptor.restored_again - before:
+            _log.warning(_AGAIN, found)
 
     async def _take_over(self) -> None:
         """Accept the rest, and what other receivers left, whenever there is room in the queue."""

@@ -301,6 +301,7 @@ async def test_damage_of_a_file_is_noticed_and_changes_no_event(tmp_path: Path) 
         "UPDATE svc_inbox SET received_at = 1e300",
         "UPDATE svc_inbox SET key = CAST(x'ff' AS TEXT)",
         "UPDATE svc_inbox SET key_id = 'other'",
+        "UPDATE svc_inbox SET attempts = 0",
     ],
 )
 async def test_an_event_that_is_damaged_is_refused(tmp_path: Path, statement: str) -> None:
@@ -366,7 +367,7 @@ async def test_work_that_fails_spoils_no_other_that_shares_its_transaction(tmp_p
             inbox.store([make_stored("3")]),
             return_exceptions=True,
         )
-        assert [type(outcome) for outcome in outcomes] == [type(None), sqlite3.IntegrityError, type(None)]
+        assert [type(outcome) for outcome in outcomes] == [dict, sqlite3.IntegrityError, dict]
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
         assert [each.key for each in await inbox.load()] == ["1", "3"]
 
@@ -391,7 +392,7 @@ async def test_a_file_is_marked_as_a_store_of_events_and_survives_what_it_promis
     for store, synchronous in ((SqliteInbox(tmp_path / "a"), 2), (SqliteDedupe(tmp_path / "b"), 1)):
         async with store:
             found = await store._run(read_pragmas)
-            assert found == {"application_id": 0x73766577, "user_version": 3, "synchronous": synchronous}
+            assert found == {"application_id": 0x73766577, "user_version": 4, "synchronous": synchronous}
 
 
 async def test_the_lock_of_an_inbox_is_marked_as_one(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ CREATE TABLE event_bodies (
     events integer NOT NULL
 );
 
+-- attempts: how often handling of an event has begun and not ended; the first time counts from the start.
 CREATE TABLE event_inbox (
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     receiver text NOT NULL,
@@ -36,6 +37,7 @@ CREATE TABLE event_inbox (
     key_id text NOT NULL,
     received_at timestamptz NOT NULL,
     owner uuid NOT NULL,
+    attempts integer NOT NULL DEFAULT 1,
     UNIQUE (receiver, digest)
 );
 
@@ -99,19 +101,25 @@ BEGIN
     RETURN 'elsewhere';
 END $$;
 
--- Stores the events of a delivery for their owner; returns false if the owner was ended.
+-- Stores the events of a delivery for their owner. Returns how often handling of each has begun that was stored before, by
+-- the hexadecimal digits of its digest; null if the owner was ended.
 CREATE FUNCTION store_events(
     the_receiver text, the_owner uuid, the_body bytea, the_digests bytea[], the_keys bytea[], the_key_ids text[],
     the_times timestamptz[]
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     the_body_id bigint;
     added integer;
+    known jsonb;
 BEGIN
     IF NOT lock_event_receiver(the_owner) THEN
-        RETURN false;
+        RETURN NULL;
     END IF;
-    UPDATE event_inbox SET owner = the_owner WHERE receiver = the_receiver AND digest = ANY (the_digests);
+    WITH stored AS (
+        UPDATE event_inbox SET owner = the_owner WHERE receiver = the_receiver AND digest = ANY (the_digests)
+        RETURNING digest, attempts
+    )
+    SELECT coalesce(jsonb_object_agg(encode(digest, 'hex'), attempts), '{}') INTO known FROM stored;
     INSERT INTO event_bodies (body, events) VALUES (the_body, 0) RETURNING id INTO the_body_id;
     INSERT INTO event_inbox (receiver, digest, key, body_id, key_id, received_at, owner)
     SELECT the_receiver, event.digest, event.key, the_body_id, event.key_id, event.received_at, the_owner
@@ -125,27 +133,30 @@ BEGIN
     ELSE
         UPDATE event_bodies SET events = added WHERE id = the_body_id;
     END IF;
-    RETURN true;
+    RETURN known;
 END $$;
 
-CREATE FUNCTION remove_event(the_receiver text, the_digest bytea) RETURNS void LANGUAGE plpgsql AS $$
+-- Removes an event; returns whether it was there.
+CREATE FUNCTION remove_event(the_receiver text, the_digest bytea) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     the_body_id bigint;
     remaining integer;
 BEGIN
     DELETE FROM event_inbox WHERE receiver = the_receiver AND digest = the_digest RETURNING body_id INTO the_body_id;
-    IF FOUND THEN
-        UPDATE event_bodies SET events = events - 1 WHERE id = the_body_id RETURNING events INTO remaining;
-        IF remaining = 0 THEN
-            DELETE FROM event_bodies WHERE id = the_body_id;
-        END IF;
+    IF NOT FOUND THEN
+        RETURN false;
     END IF;
+    UPDATE event_bodies SET events = events - 1 WHERE id = the_body_id RETURNING events INTO remaining;
+    IF remaining = 0 THEN
+        DELETE FROM event_bodies WHERE id = the_body_id;
+    END IF;
+    RETURN true;
 END $$;
 
 -- Gives an owner the oldest events that belong to no receiver that runs, and returns them without their bodies.
 CREATE FUNCTION take_events(
     the_receiver text, the_owner uuid, most integer, most_bytes bigint, at timestamptz
-) RETURNS TABLE ("position" bigint, key bytea, body_id bigint, key_id text, received_at timestamptz)
+) RETURNS TABLE ("position" bigint, key bytea, body_id bigint, key_id text, received_at timestamptz, attempts integer)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
@@ -169,5 +180,5 @@ BEGIN
     )
     UPDATE event_inbox AS inbox SET owner = the_owner FROM chosen
     WHERE inbox.position = chosen.position AND chosen.before < most_bytes
-    RETURNING inbox.position, inbox.key, inbox.body_id, inbox.key_id, inbox.received_at;
+    RETURNING inbox.position, inbox.key, inbox.body_id, inbox.key_id, inbox.received_at, inbox.attempts;
 END $$;

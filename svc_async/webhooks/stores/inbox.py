@@ -1,12 +1,12 @@
 """Events that are stored before they are acknowledged, and stay until they are handled."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 import attrs
 
-__all__ = ["Inbox", "PagedInbox", "StoredEvent"]
+__all__ = ["CountingInbox", "Inbox", "PagedInbox", "StoredEvent", "WaitingEvent"]
 
 
 @attrs.frozen(kw_only=True)
@@ -18,19 +18,42 @@ class StoredEvent:
         body: the verified body of the delivery.
         key_id: the key that signed it.
         received_at: when it was received.
+        attempts: how often handling of it has begun and not ended. The first time counts from the moment at which it is
+            stored, so that it needs no write of its own.
     """
 
     key: str
     body: bytes = attrs.field(repr=False)
     key_id: str
     received_at: datetime
+    attempts: int = 1
+
+
+@attrs.frozen(kw_only=True)
+class WaitingEvent:
+    """An event of an inbox, for people who look at it.
+
+    Attributes:
+        key: identifies the event in the inbox.
+        event_type: its type, such as `post.create`.
+        received_at: when it was received.
+        attempts: how often handling of it has begun and not ended; 1 also if it only waited until now.
+    """
+
+    key: str
+    event_type: str
+    received_at: datetime
+    attempts: int
 
 
 class Inbox(Protocol):
     """Stores events. A receiver enters and leaves an inbox that is an async context manager."""
 
-    async def store(self, events: Sequence[StoredEvent]) -> None:
-        """Store all of the events or none; when this returns they are durable. Skip those that are stored already."""
+    async def store(self, events: Sequence[StoredEvent]) -> Mapping[str, int] | None:
+        """Store all of the events or none; when this returns they are durable. Skip those that are stored already.
+
+        An inbox that counts attempts returns those of the events that were stored already, by their keys.
+        """
 
     async def remove(self, key: str) -> None:
         """Remove an event."""
@@ -52,3 +75,22 @@ class PagedInbox(Inbox, Protocol):
     def load_interval(self) -> float:
         """Seconds from one call to the next, if there was nothing to load."""
         ...
+
+
+@runtime_checkable
+class CountingInbox(Inbox, Protocol):
+    """An inbox that counts how often handling of an event has begun and not ended, because the process died within it.
+
+    An event is stored with one attempt, and `load` returns the count. Every further attempt is counted by `begin`.
+    """
+
+    async def begin(self, key: str) -> int | None:
+        """Count an attempt to handle an event; when this returns it is durable.
+
+        Returns:
+            How many there are; None if the event is not in the inbox any more.
+        """
+        ...
+
+    async def end(self, keys: Sequence[str]) -> None:
+        """Take back the latest attempt of events that stay in the inbox: it ended, by an error or with the receiver."""

@@ -4,21 +4,19 @@ Both have the same file format, so that one file can hold both.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
-from zlib import crc32
 
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import WrongState
 from svc_async.sqlite import FileFormat, Work, Writer, connect, in_thread, report_unusable
-from svc_async.value_rules import DURATION, TEXT, instance_of
+from svc_async.value_rules import COUNT, DURATION, TEXT, instance_of
+from svc_async.webhooks.stores import inbox_rows as rows
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
-from svc_async.webhooks.stores.inbox import StoredEvent
+from svc_async.webhooks.stores.inbox import StoredEvent, WaitingEvent
 
 __all__ = ["SqliteDedupe", "SqliteInbox"]
 
@@ -28,14 +26,8 @@ _FORMAT = FileFormat(
     kind="a store of webhook events",
     parameter="path",
     application_id=0x73766577,
-    version=3,
-    tables="""
-    CREATE TABLE svc_bodies (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER NOT NULL);
-    CREATE TABLE svc_inbox (
-        position INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body_id INTEGER NOT NULL,
-        key_id TEXT NOT NULL, received_at REAL NOT NULL, checksum INTEGER NOT NULL
-    );
-    CREATE INDEX svc_inbox_bodies ON svc_inbox (body_id);
+    version=4,
+    tables=f"""{rows.INBOX_TABLES}
     CREATE TABLE svc_events (
         key TEXT PRIMARY KEY, owner TEXT NOT NULL, handled INTEGER NOT NULL, expires_at REAL NOT NULL
     ) WITHOUT ROWID;
@@ -50,24 +42,9 @@ _LOCK_FORMAT = FileFormat(
     tables="",
     holder="another receiver; start this one when that has ended, or have them share a SharedState by state=",
 )
-_INSERT_BODY = "INSERT INTO svc_bodies (body, checksum) VALUES (?, ?)"
-_INSERT_EVENT = """
-    INSERT INTO svc_inbox (key, body_id, key_id, received_at, checksum) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
-"""
-_SELECT_EVENTS = """
-    SELECT position, checksum, key, body_id, key_id, received_at FROM svc_inbox
-    WHERE position > ? AND position <= ? ORDER BY position LIMIT ?
-"""
-_DELETE_UNUSED_BODY = """
-    DELETE FROM svc_bodies WHERE id = ? AND NOT EXISTS (SELECT 1 FROM svc_inbox WHERE body_id = svc_bodies.id)
-"""
-
-
 _OF_THE_FILE = (sqlite3.OperationalError, sqlite3.DatabaseError)
 """Errors of SQLite that are exactly of these classes; their subclasses are about what is written."""
 _PATH = instance_of((str, Path), "a path")
-_MOST_EVENTS = 1_000
-_MOST_BYTES = 2**24
 _MORE_IN, _NO_MORE_IN = 1.0, 3_600.0
 
 
@@ -137,7 +114,7 @@ class SqliteInbox(_Store):
     async def _start(self) -> None:
         await super()._start()
         await in_thread(self._take_lock)
-        (self._last,) = await self._run(_find_last)
+        self._last = await self._run(rows.find_last)
         self._loaded = 0
 
     def _take_lock(self) -> None:
@@ -156,28 +133,17 @@ class SqliteInbox(_Store):
         """Seconds until the next events are looked for."""
         return _MORE_IN if self._loaded < self._last else _NO_MORE_IN
 
-    async def store(self, events: Sequence[StoredEvent]) -> None:
-        """Store all of the events or none; when this returns they are durable. Skip those that are stored already."""
+    async def store(self, events: Sequence[StoredEvent]) -> Mapping[str, int]:
+        """Store all of the events or none; when this returns they are durable. Skip those that are stored already.
 
-        def insert(connection: sqlite3.Connection) -> None:
-            for body, parts in groupby(events, key=attrgetter("body")):  # the events of a delivery share its body
-                body_id = connection.execute(_INSERT_BODY, (body, crc32(body))).lastrowid
-                rows = ((each.key, body_id, each.key_id, each.received_at.timestamp()) for each in parts)
-                connection.executemany(_INSERT_EVENT, [(*row, _compute_checksum(*row)) for row in rows])
-                connection.execute(_DELETE_UNUSED_BODY, (body_id,))
-
-        await self._run(insert)
+        Returns:
+            How often handling of those that are stored already has begun, by their keys.
+        """
+        return await self._run(lambda connection: rows.insert_events(connection, events))
 
     async def remove(self, key: str) -> None:
         """Remove an event."""
-
-        def delete(connection: sqlite3.Connection) -> None:
-            stored = connection.execute("SELECT body_id FROM svc_inbox WHERE key = ?", (key,)).fetchone()
-            if stored is not None:
-                connection.execute("DELETE FROM svc_inbox WHERE key = ?", (key,))
-                connection.execute(_DELETE_UNUSED_BODY, stored)
-
-        await self._run(delete)
+        await self._run(lambda connection: rows.delete_event(connection, key))
 
     async def load(self) -> Sequence[StoredEvent]:
         """Return events that were there when the file was opened, in the order in which they were received.
@@ -189,16 +155,63 @@ class SqliteInbox(_Store):
         """
         if self._loaded >= self._last:
             return []
-        events, self._loaded = await self._run(self._select)
-        return events
+        found = await self._read(lambda connection: [*rows.load_events(connection, self._loaded, self._last)])
+        self._loaded = found[-1][0] if found else self._last
+        return [event for _, event in found]
 
-    def _select(self, connection: sqlite3.Connection) -> tuple[Sequence[StoredEvent], int]:
-        """Return the next events, and the position up to which there are no others."""
+    async def begin(self, key: str) -> int | None:
+        """Count an attempt to handle an event; when this returns it is durable.
+
+        Returns:
+            How many there are; None if the event is not in the inbox any more.
+
+        Raises:
+            UnusableFile: the event is damaged.
+        """
+        return await self._read(lambda connection: rows.add_attempts(connection, key, 1))
+
+    async def end(self, keys: Sequence[str]) -> None:
+        """Take back the latest attempt of events that stay in the inbox: it ended, by an error or with the receiver.
+
+        Raises:
+            UnusableFile: one of them is damaged.
+        """
+        await self._read(lambda connection: [rows.add_attempts(connection, key, -1) for key in keys])
+
+    async def list_events(self, *, limit: int = 1_000) -> Sequence[WaitingEvent]:
+        """Return the events that the inbox holds, those with most attempts first, then in the order of arrival.
+
+        Args:
+            limit: how many at most.
+
+        Raises:
+            UnusableFile: one of them is damaged.
+        """
+        COUNT.check("limit", limit)
+        return await self._read(lambda connection: rows.list_events(connection, limit))
+
+    async def discard(self, key: str) -> bool:
+        """Remove an event that is not to be handled; return whether it was there."""
+        return await self._run(lambda connection: rows.delete_event(connection, key))
+
+    async def retry(self, key: str) -> bool:
+        """Forget the attempts of an event, so that the next start handles it; return whether it is there.
+
+        Raises:
+            UnusableFile: the event is damaged.
+        """
+        return await self._read(lambda connection: rows.reset_attempts(connection, key))
+
+    async def _read(self, work: Work[T]) -> T:
+        """Do work that reads events.
+
+        Raises:
+            UnusableFile: one of them is damaged.
+        """
         try:
-            found = [*_load_events(connection, self._loaded, self._last)]
+            return await self._run(work)
         except (TypeError, ValueError, OverflowError):
             raise _FORMAT.make_damage_error(self._path) from None
-        return [event for _, event in found], found[-1][0] if found else self._last
 
 
 class SqliteDedupe(_Store):
@@ -293,39 +306,3 @@ def _claim(connection: sqlite3.Connection, key: str, owner: str, now: float, unt
     if handled:
         return Claim.HANDLED
     return Claim.HELD if found == owner else Claim.ELSEWHERE
-
-
-def _find_last(connection: sqlite3.Connection) -> tuple[int]:
-    found: tuple[int] = connection.execute("SELECT coalesce(max(position), 0) FROM svc_inbox").fetchone()
-    return found
-
-
-def _load_events(connection: sqlite3.Connection, after: int, last: int) -> Iterator[tuple[int, StoredEvent]]:
-    """Yield the position of each of the next events, and the event.
-
-    Raises:
-        ValueError: one of them is damaged.
-    """
-    number, body, size = None, b"", 0
-    for position, checksum, *row in connection.execute(_SELECT_EVENTS, (after, last, _MOST_EVENTS)):
-        key, body_id, key_id, received_at = row
-        if checksum != _compute_checksum(*row):
-            raise ValueError("an event differs from its checksum")
-        if body_id != number:  # the events of a delivery share its body
-            if size > _MOST_BYTES:
-                return
-            number, body = body_id, _load_body(connection, body_id)
-            size += len(body)
-        moment = datetime.fromtimestamp(received_at, UTC)
-        yield position, StoredEvent(key=key, body=body, key_id=key_id, received_at=moment)
-
-
-def _load_body(connection: sqlite3.Connection, number: int) -> bytes:
-    found = connection.execute("SELECT body, checksum FROM svc_bodies WHERE id = ?", (number,)).fetchone()
-    if found is None or crc32(found[0]) != found[1]:
-        raise ValueError("a body is missing, or differs from its checksum")
-    return bytes(found[0])
-
-
-def _compute_checksum(*row: object) -> int:
-    return crc32(repr(row).encode())

@@ -1,0 +1,286 @@
+"""An event whose handler kills the process: it is counted, put behind the others, and given up in the end."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svc_async.events.models import Event
+from svc_async.sandbox import VirtualClock
+from svc_async.webhooks import Ack, DeliveryContext, SqliteDedupe, SqliteInbox, TooManyAttempts, WebhookReceiver
+from svc_async.webhooks.stores.inbox import StoredEvent
+from svc_async.webhooks.testing import build_delivery
+from tests.support.deliveries import KEY, delivery
+from tests.support.event_samples import activity
+from tests.support.event_stores import MemoryInbox, open_shared_events
+from tests.support.tasks import run_ready_tasks
+
+ROOT = Path(__file__).parents[2]
+USERS = {"poison": "7", "behind": "7", "one": "8", "two": "9"}
+BODY = {"data": [activity("post.create", uuid=uuid, user_id=user) for uuid, user in USERS.items()]}
+Open = Callable[..., AbstractAsyncContextManager[Any]]
+
+DIES = """
+import asyncio, json, os, sys
+from contextlib import AsyncExitStack
+from svc_async.sandbox import VirtualClock
+from svc_async.webhooks import Ack, SqliteInbox, WebhookReceiver
+from svc_async.webhooks.testing import build_delivery
+from tests.support.deliveries import KEY
+from tests.support.event_stores import open_shared_events
+
+async def main(run, limit, data, place, schema=""):
+    clock = VirtualClock()
+    await clock.advance(hours=int(run))  # the lease of the run before has ended
+    def say(*words):
+        print(*words, flush=True)
+    async with AsyncExitStack() as stack:
+        inbox = SqliteInbox(place)
+        if schema:
+            inbox = await stack.enter_async_context(open_shared_events(place, schema, clock=clock, machine=clock))
+        receiver = WebhookReceiver(
+            keys=[KEY], ack=Ack.durable(inbox, max_attempts=int(limit)), dedupe=inbox if schema else None, clock=clock,
+            dead_letter=lambda event, error: say("dead", event.key, type(error).__name__),
+        )
+        @receiver.on("*")
+        def handle(event, context):
+            say(event.key, context.attempts)
+            if event.key == "poison":
+                os.kill(os.getpid(), 9)
+        async with receiver:
+            say("started")
+            if run == "1":
+                await receiver.handle(*build_delivery(json.loads(data), KEY))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    if request.param == "sqlite":
+        return [str(tmp_path / "inbox.db")]
+    return [request.getfixturevalue("postgres_url"), request.getfixturevalue("schema")]
+
+
+@pytest.fixture
+def open_inbox(place: list[str]) -> Open:
+    """Return what opens the same inbox again and again."""
+    return partial(open_shared_events, *place) if len(place) > 1 else partial(SqliteInbox, *place)
+
+
+def run_process(number: int, limit: int, place: list[str]) -> tuple[int, list[str]]:
+    """Return how a process with a receiver ended, and what it said."""
+    arguments = [sys.executable, "-c", DIES, str(number), str(limit), json.dumps(BODY), *place]
+    ended = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode in {0, -9}, ended.stderr
+    return ended.returncode, ended.stdout.splitlines()
+
+
+def test_an_event_that_kills_the_process_is_given_up_and_the_others_are_handled(place: list[str]) -> None:
+    said: list[str] = []
+    for number in range(1, 6):
+        status, lines = run_process(number, 5, place)
+        assert (status, lines[0]) == (-9, "started")
+        said += lines[1:]
+    status, lines = run_process(6, 5, place)
+    assert (status, lines) == (0, ["started", "dead poison TooManyAttempts", "behind 2"])
+    assert [each for each in said if "poison" in each] == [f"poison {attempt}" for attempt in range(1, 6)]
+    assert sorted(each.split()[0] for each in said if "poison" not in each) == ["one", "two"]
+    assert run_process(7, 5, place) == (0, ["started"])
+
+
+def test_an_event_is_handled_as_often_as_max_attempts_says(place: list[str]) -> None:
+    assert run_process(1, 1, place)[1] == ["started", "poison 1"]
+    status, lines = run_process(2, 1, place)
+    assert status == 0
+    assert sorted(lines) == sorted(["started", *(f"dead {key} TooManyAttempts" for key in USERS)])
+
+
+# --- within one process
+
+
+def make_receiver(
+    inbox: Any, seen: list[tuple[str, int]], *, clock: VirtualClock | None = None, **settings: Any
+) -> WebhookReceiver:
+    attempts = {"max_attempts": settings.pop("max_attempts", 5)}
+    receiver = WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox, **attempts), clock=clock, **settings)
+    receiver.on("*")(lambda event, context: seen.append((event.key, context.attempts)))
+    return receiver
+
+
+async def store(open_inbox: Open, attempts: dict[str, int], users: dict[str, str] = USERS) -> None:
+    """Leave events in an inbox of which handling has begun so often and not ended."""
+    async with open_inbox() as inbox:
+        for key, count in attempts.items():
+            event = activity("post.create", uuid=key, user_id=users[key])
+            body = build_delivery({"data": event}, KEY).body
+            await inbox.store([StoredEvent(key=key, body=body, key_id="now", received_at=VirtualClock().now())])
+            for _ in range(count - 1):
+                await inbox.begin(key)
+            if not count:
+                await inbox.end([key])
+
+
+async def list_attempts(open_inbox: Open) -> dict[str, int]:
+    async with open_inbox() as inbox:
+        return {each.key: each.attempts for each in await inbox.list_events()}
+
+
+async def test_events_that_may_kill_come_last_and_their_users_wait_for_them(open_inbox: Open) -> None:
+    seen: list[tuple[str, int]] = []
+    await store(open_inbox, {"poison": 3, "behind": 1, "one": 2, "two": 1})
+    async with open_inbox() as inbox, make_receiver(inbox, seen):
+        pass
+    assert seen == [("two", 2), ("one", 3), ("poison", 4), ("behind", 2)]
+
+
+async def test_the_first_handling_of_an_event_has_attempt_1(open_inbox: Open) -> None:
+    seen: list[tuple[str, int]] = []
+    async with open_inbox() as inbox, make_receiver(inbox, seen) as receiver:
+        assert (await receiver.handle(*delivery())).status == 200
+    assert seen == [("1", 1)]
+    assert await list_attempts(open_inbox) == {}
+
+
+@pytest.mark.parametrize("ends_by", ["an error", "the end of the receiver"])
+async def test_an_attempt_that_ended_in_order_does_not_count(open_inbox: Open, ends_by: str) -> None:
+    seen: list[tuple[str, int]] = []
+    for _ in range(3):
+        begun = asyncio.Event()
+
+        async def handle(event: Event, context: DeliveryContext, begun: asyncio.Event = begun) -> None:
+            seen.append((event.key, context.attempts))
+            begun.set()
+            if ends_by == "an error":
+                raise LookupError
+            await asyncio.Event().wait()
+
+        async with open_inbox() as inbox:
+            receiver = WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox, max_attempts=1), drain_deadline=0)
+            receiver.on("*")(handle)
+            async with receiver:
+                if not seen:
+                    await receiver.handle(*delivery())
+                await receiver.handle(*delivery("2", event_type="user.profile_update"))
+                await begun.wait()
+                await run_ready_tasks()
+        assert (await list_attempts(open_inbox))["1"] == 0
+    assert [attempt for _, attempt in seen] == [1] * len(seen)
+    assert len([key for key, _ in seen if key == "1"]) == 3
+
+
+async def test_an_event_that_was_given_up_is_in_the_inbox_until_somebody_asks_for_it(
+    open_inbox: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen, errors = list[tuple[str, int]](), list[BaseException]()
+    await store(open_inbox, {"poison": 5, "behind": 1})
+    for _ in range(2):
+        seen.clear()
+        async with (
+            open_inbox() as inbox,
+            make_receiver(inbox, seen, on_error=lambda _, error: errors.append(error)) as receiver,
+        ):
+            assert (await receiver.handle(*delivery("poison"))).status == 200
+        assert ("poison", 6) not in seen
+    assert {type(error) for error in errors} == {TooManyAttempts}
+    assert (
+        "post.create poison: the process ended at each of 5 attempts to handle it; it stays in the inbox" in caplog.text
+    )
+    assert await list_attempts(open_inbox) == {"poison": 5}
+
+    async with open_inbox() as inbox:
+        assert [await inbox.retry(key) for key in ("poison", "gone")] == [True, False]
+    async with open_inbox() as inbox, make_receiver(inbox, seen):
+        pass
+    assert seen == [("poison", 1)]
+    assert await list_attempts(open_inbox) == {}
+
+
+async def test_a_dead_letter_of_an_event_that_kills_is_final(tmp_path: Path) -> None:
+    seen, dead = list[tuple[str, int]](), list[str]()
+    open_inbox = partial(SqliteInbox, tmp_path / "inbox.db")
+    await store(open_inbox, {"poison": 5})
+    dedupe = SqliteDedupe(tmp_path / "events.db")
+    async with make_receiver(
+        open_inbox(), seen, dedupe=dedupe, dead_letter=lambda event, error: dead.append(f"{event.key}: {error}")
+    ):
+        pass
+    assert dead == ["poison: the process ended at each of 5 attempts to handle it"]
+    async with make_receiver(open_inbox(), seen, dedupe=dedupe) as receiver:
+        assert (await receiver.handle(*delivery("poison"))).status == 200  # a replay
+    assert (seen, await list_attempts(open_inbox)) == ([], {})
+
+
+async def test_a_dead_letter_that_fails_leaves_the_event_in_the_inbox(open_inbox: Open) -> None:
+    def fail(*_: object) -> None:
+        raise LookupError
+
+    seen: list[tuple[str, int]] = []
+    await store(open_inbox, {"poison": 5})
+    async with open_inbox() as inbox, make_receiver(inbox, seen, dead_letter=fail):
+        pass
+    assert (seen, await list_attempts(open_inbox)) == ([], {"poison": 5})
+
+
+async def test_the_log_names_an_event_directly_before_it_may_kill(
+    open_inbox: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store(open_inbox, {"poison": 2, "one": 1, "two": 0})
+    async with open_inbox() as inbox, make_receiver(inbox, []):
+        pass
+    assert [record.getMessage() for record in caplog.records] == [
+        "events of a receiver that ended without closing are handled (2), some of them again",
+        "post.create poison: handled again, attempt 3 of 5: at the former ones the process ended before its handlers",
+    ]
+
+
+async def test_an_event_that_is_discarded_while_it_waits_is_not_handled(open_inbox: Open) -> None:
+    seen: list[tuple[str, int]] = []
+    await store(open_inbox, {"poison": 2, "one": 1})
+    async with open_inbox() as inbox, make_receiver(inbox, seen, clock=VirtualClock()):
+        assert [await inbox.discard(key) for key in ("poison", "poison")] == [True, False]
+    assert seen == [("one", 2)]
+    assert await list_attempts(open_inbox) == {}
+
+
+async def test_events_of_an_inbox_are_listed_with_those_first_that_may_kill(open_inbox: Open) -> None:
+    await store(open_inbox, {"one": 1, "two": 0, "poison": 4})
+    async with open_inbox() as inbox:
+        found = await inbox.list_events()
+        assert [(each.key, each.event_type, each.attempts) for each in found] == [
+            ("poison", "post.create", 4),
+            ("one", "post.create", 1),
+            ("two", "post.create", 0),
+        ]
+        assert {each.received_at for each in found} == {VirtualClock().now()}
+        assert [each.key for each in await inbox.list_events(limit=1)] == ["poison"]
+
+
+async def test_what_was_restored_waits_until_the_application_has_started() -> None:
+    body = delivery("poison").body
+    left = StoredEvent(key="poison", body=body, key_id="now", received_at=VirtualClock().now())
+    for begins in ("a delivery", "a second"):
+        clock, seen = VirtualClock(), list[tuple[str, int]]()
+        async with make_receiver(MemoryInbox({"poison": left}), seen, clock=clock) as receiver:
+            await run_ready_tasks()
+            await clock.advance(seconds=0.9)
+            assert seen == []
+            if begins == "a delivery":
+                await receiver.handle(*delivery(user="1"))
+            else:
+                await clock.advance(seconds=0.1)
+            await run_ready_tasks()
+            assert ("poison", 2) in seen
+
+
+def test_max_attempts_is_a_count(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="max_attempts must be"):
+        Ack.durable(SqliteInbox(tmp_path / "inbox.db"), max_attempts=0)
