@@ -73,7 +73,7 @@ class Session(RawCalls):
             adds more of them.
         on_token: called with each refreshed token of `OAuth2UserCredentials` before any call uses it; store it, because
             the previous one cannot be refreshed again. Plain, or a coroutine function. An exception in it is raised in
-            the calls that waited for the token; the session keeps the token.
+            the calls that waited for the token; the session keeps the token, and calls it again before the next call.
         request_id_header: the header with the server-assigned request id, for errors.
         state: what the session shares with other processes. One that is not open is opened and closed with the session.
         state_required: whether a state that cannot be reached when the session opens is an error, as it is by default;

@@ -172,7 +172,8 @@ class UserTokens:
         credentials: the token and its refresh token.
         refresh: requests the next token; the refresh token in the answer replaces the one that was used.
         clock: the source of time.
-        on_token: called with each new token before any call of this session uses it. Plain, or a coroutine function.
+        on_token: called with each new token before any call of this session uses it, and again before the next call if
+            it failed. Plain, or a coroutine function.
         refreshes: those of all sessions over the same connections.
     """
 
@@ -181,6 +182,8 @@ class UserTokens:
     _clock: Clock
     _on_token: Callable[[OAuth2UserCredentials], object] | None = None
     _refreshes: Refreshes = attrs.field(repr=False, factory=Refreshes)
+    _is_announced: bool = attrs.field(init=False, default=True)
+    """Whether `on_token` has taken the credentials, which would otherwise be lost with this process."""
     _refreshing: "SingleFlight[OAuth2UserCredentials]" = attrs.field(
         init=False, repr=False, default=attrs.Factory(lambda self: SingleFlight(self._fetch_token), takes_self=True)
     )
@@ -196,12 +199,13 @@ class UserTokens:
                 if self.credentials.refresh_token is None:
                     raise
                 await self.refresh()
-        return await call(self._token.authorization)
+        token = await self.current()
+        return await call(token.authorization)
 
     async def current(self) -> Token:
         """Return the token; refresh it first if it is about to expire."""
-        if self._expires_soon(self.credentials):
-            await self.refresh()
+        if self._expires_soon(self.credentials) or not self._is_announced:
+            await self._refreshing.result()
         return self._token
 
     async def refresh(self) -> OAuth2UserCredentials:
@@ -230,14 +234,14 @@ class UserTokens:
         return self._clock.now() >= expiry - _EXPIRY_MARGIN
 
     async def _fetch_token(self) -> OAuth2UserCredentials:
-        renewed = self._refreshes.find_latest(self.credentials)
-        if renewed is self.credentials or self._expires_soon(renewed):
-            renewed = await self._refreshes.refresh(renewed, self._refresh)
-        try:
-            await self._notify(renewed)
-        finally:
-            self.credentials = renewed  # even if the callback failed: the previous token no longer works
-        return renewed
+        if self._is_announced or self._expires_soon(self.credentials):
+            renewed = self._refreshes.find_latest(self.credentials)
+            if renewed is self.credentials or self._expires_soon(renewed):
+                renewed = await self._refreshes.refresh(renewed, self._refresh)
+            self.credentials, self._is_announced = renewed, False
+        await self._notify(self.credentials)
+        self._is_announced = True
+        return self.credentials
 
     async def _notify(self, renewed: OAuth2UserCredentials) -> None:
         pending = None if self._on_token is None else self._on_token(renewed)

@@ -532,17 +532,27 @@ async def test_a_new_token_is_stored_before_any_call_carries_it(service: Scripte
     assert stored == ["access-1"]
 
 
-async def test_a_token_that_could_not_be_stored_is_told_and_not_lost(
+async def test_a_token_that_could_not_be_stored_is_stored_before_the_next_call(
     service: ScriptedServer, clock: VirtualClock
 ) -> None:
-    def store(_: OAuth2UserCredentials) -> None:
-        raise OSError("no space left")
+    stored: list[str] = []
+    failures = [OSError("no space left"), OSError("no space left")]
+
+    async def store(credentials: OAuth2UserCredentials) -> None:
+        await asyncio.sleep(0)
+        if failures:
+            raise failures.pop()
+        stored.append(credentials.access_token)
 
     service.on("POST", GRANT, grant(1))
     service.on("GET", SUBSCRIPTIONS, only("access-1"))
-    async with service.session(scoped(clock), on_token=store) as session:
-        with pytest.raises(OSError, match="no space left"):
-            await subscriptions(session)
+    async with service.session(scoped(clock, 30), on_token=store) as session:
+        for _ in range(2):
+            with pytest.raises(OSError, match="no space left"):
+                await subscriptions(session)
+        assert service.requests_to(SUBSCRIPTIONS) == []
+        await asyncio.gather(subscriptions(session), subscriptions(session))
         await subscriptions(session)
 
+    assert stored == ["access-1"]
     assert len(service.requests_to(GRANT)) == 1
