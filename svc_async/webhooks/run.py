@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -19,6 +20,7 @@ from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext, NotHandled
 from svc_async.webhooks.rejections.log import RejectionLog
 from svc_async.webhooks.stores.inbox import PagedInbox
+from svc_async.webhooks.stores.sqlite import SqliteDedupe, SqliteInbox
 from svc_async.webhooks.verification import RejectReason
 
 __all__ = ["Run"]
@@ -38,6 +40,8 @@ _STARTS_WITHIN = 1.0
 """Seconds that what was restored waits until the start of the application is complete, unless a delivery comes."""
 _WAITS_FOR_OTHERS = 60.0
 """Seconds that an event which may kill the process waits for the handlers of the others."""
+_IN_USE: "WeakKeyDictionary[SqliteInbox | SqliteDedupe, asyncio.AbstractEventLoop]" = WeakKeyDictionary()
+"""The stores that a running receiver has open, and its event loop."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -186,6 +190,9 @@ class Run:
     async def _serve(self, started: "asyncio.Future[None]") -> None:
         async with AsyncExitStack() as stack:
             for store in {id(each): each for each in self.stores}.values():  # one object may be both
+                if isinstance(store, SqliteInbox | SqliteDedupe):
+                    _reserve(store, self._loop)
+                    stack.callback(_IN_USE.pop, store, None)
                 if isinstance(store, AbstractAsyncContextManager):
                     await store.__aenter__()
                     stack.push_async_exit(partial(self._leave, store))
@@ -276,3 +283,15 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     """Cancel a task if it still runs, and wait until it has ended."""
     task.cancel()
     await asyncio.wait({task})
+
+
+def _reserve(store: SqliteInbox | SqliteDedupe, loop: asyncio.AbstractEventLoop) -> None:
+    """Note that a receiver uses a store, which another one would close under it.
+
+    Raises:
+        WrongState: another receiver uses it; the locks of the files tell only objects apart.
+    """
+    other = _IN_USE.get(store)
+    if other is not None and not other.is_closed():
+        raise WrongState(f"the {type(store).__name__} is used by another receiver; give each receiver one of its own")
+    _IN_USE[store] = loop

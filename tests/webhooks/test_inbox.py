@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from svc_async.errors import UnusableFile
+from svc_async.errors import UnusableFile, WrongState
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.sandbox import VirtualClock
@@ -188,6 +188,23 @@ async def test_one_receiver_at_a_time_uses_an_inbox_in_a_file(tmp_path: Path) ->
         with pytest.raises(UnusableFile, match="is locked by another receiver; start this one when that has ended"):
             await make().start()
     async with make():
+        pass
+
+
+@pytest.mark.parametrize("shared", ["inbox", "dedupe"])
+async def test_one_receiver_at_a_time_uses_a_store_object(tmp_path: Path, shared: str) -> None:
+    inbox, dedupe = SqliteInbox(tmp_path / "inbox.db"), SqliteDedupe(tmp_path / "dedupe.db")
+
+    def make(name: str) -> WebhookReceiver:
+        own_inbox = inbox if shared == "inbox" else SqliteInbox(tmp_path / name)
+        own_dedupe = dedupe if shared == "dedupe" else SqliteDedupe(tmp_path / f"{name}.dedupe")
+        return WebhookReceiver(keys=[KEY], ack=Ack.durable(own_inbox), dedupe=own_dedupe)
+
+    async with make("one") as receiver:
+        with pytest.raises(WrongState, match="is used by another receiver; give each receiver one of its own"):
+            await make("two").start()
+        assert receiver.is_running
+    async with make("two"):
         pass
 
 
