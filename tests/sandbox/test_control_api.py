@@ -6,12 +6,14 @@ import re
 import socket
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from svc_async import Session
 from svc_async.sandbox import Fault, Sandbox, SystemClock
 from svc_async.sandbox.api import control_faults
 from svc_async.sandbox.api.control_faults import FaultKind
@@ -36,6 +38,30 @@ async def test_health_reports_that_it_serves(raw: RawClient, ask: Ask) -> None:
     await raw("GET", raw.account)
     got = await ask("GET", "health")
     assert (got.status, got.json) == (200, {"status": "ok", "time": "2026-06-10T12:00:00Z", "requests": 1})
+
+
+async def test_the_users_of_a_list_are_listed(ask: Ask, sandbox: Sandbox) -> None:
+    async with Session.sandbox(sandbox) as session:
+        account = session.account(sandbox.account_id)
+        people = [{"partner_user_id": f"p{number}"} for number in range(10_001)]
+        await account.custom_audience(sandbox.audience_id).users.upload(people)
+        await account.do_not_reach_list(sandbox.do_not_reach_list_id).users.upload([{"email": "a@b.de"}])
+    some = (await ask("GET", f"users?list_id={sandbox.audience_id}")).json
+    rest = (await ask("GET", f"users?list_id={sandbox.audience_id}&first={some['next']}")).json
+    kept_out = (await ask("GET", f"users?list_id={sandbox.do_not_reach_list_id}")).json
+
+    assert (some["total"], some["next"], rest["next"]) == (10_001, 10_000, None)
+    assert [*some["users"], *rest["users"]] == sandbox.audience(sandbox.audience_id).users
+    assert kept_out["users"] == [{"email": [sha256(b"a@b.de").hexdigest()]}]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "about"),
+    [("", 400, "list_id"), ("?list_id=none", 404, "such audience"), ("?list_id=1nmth&first=-1", 400, "first")],
+)
+async def test_a_list_that_cannot_be_listed_is_refused(ask: Ask, query: str, status: int, about: str) -> None:
+    got = await ask("GET", f"users{query}")
+    assert (got.status, about in got.json["detail"]) == (status, True)
 
 
 async def test_credentials_are_ready_to_use(ask: Ask, sandbox: Sandbox) -> None:

@@ -242,6 +242,23 @@ def _show(delivery: Delivery) -> dict[str, Any]:
     }
 
 
+def _list_users(api: ControlApi, body: Body) -> Any:
+    """Return some users of an audience or a do-not-reach list, in the order of addition, and where others begin."""
+    audience = api.sandbox.store.audiences.get(_get_field(body, "list_id"))
+    if audience is None:
+        raise Refusal(404, Problem("LIST_NOT_FOUND", "there is no such audience or do-not-reach list", "list_id"))
+    first = body.get("first", "0")
+    if not (isinstance(first, str) and first.isascii() and first.isdigit() and len(first) <= _MOST_DIGITS):
+        raise Refusal(400, Problem("INVALID_PARAMETER", "first must be a number from 0", "first"))
+    members = audience.members(api.sandbox.clock.now())
+    end = int(first) + _USERS_AT_ONCE
+    return {
+        "total": len(members),
+        "users": [member.identifiers for member in members[int(first) : end]],
+        "next": end if end < len(members) else None,
+    }
+
+
 def _arm_fault(api: ControlApi, body: Body) -> Any:
     return control_faults.describe(control_faults.arm(api.faults, body))
 
@@ -267,6 +284,8 @@ async def _reset(api: ControlApi, body: Body) -> Any:
 
 
 _LONGEST = 10 * 365 * 86_400
+_USERS_AT_ONCE = 10_000
+_MOST_DIGITS = 12
 
 CALLS: tuple[ControlCall, ...] = (
     ControlCall("GET", "health", _get_health),
@@ -275,6 +294,7 @@ CALLS: tuple[ControlCall, ...] = (
     ControlCall("POST", "clock/advance", _advance),
     ControlCall("POST", "events", _trigger),
     ControlCall("GET", "deliveries", _list_deliveries),
+    ControlCall("GET", "users", _list_users),
     ControlCall("GET", "faults", _list_faults),
     ControlCall("POST", "faults", _arm_fault),
     ControlCall("POST", "faults/disarm", _disarm_fault),
