@@ -57,7 +57,10 @@ _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
         RateLimited: "the limit is used up; try again later",
         ServerError: "the service has an internal problem; try again later",
         WebhookInvalid: _CHECK_THE_RECEIVER,
-        TransportError: "check SVC_BASE_URL and SVC_ADS_URL, the network and the proxy",
+        TransportError: (
+            "check the hosts (base_url and ads_url of the profile, or SVC_BASE_URL and SVC_ADS_URL), "
+            "the network and the proxy"
+        ),
     }
 )
 _ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
