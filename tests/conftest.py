@@ -68,7 +68,10 @@ def clean_checkout() -> Iterator[None]:
 
 
 def _list_checkout() -> set[str]:
+    """Return what is in the folder of the project, apart from what is not committed; nothing if it is no checkout."""
     root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return set()
     ignored = {line.rstrip("/") for line in (root / ".gitignore").read_text(encoding="utf-8").splitlines()}
     return {path.name for path in root.iterdir()} - ignored
 
