@@ -163,11 +163,9 @@ class AudienceTarget:
         """Yield the positions of the members that have an identifier by which others are removed."""
         return find_users(self.spill.read(select), _list_identifiers(removals))
 
-    async def find_invalid(self, upserts: SelectedRows) -> AsyncIterator[int]:  # noqa: ARG002 - see the target
-        """Yield nothing: members were checked as they were read."""
-        nothing: Iterator[int] = iter(())
-        for number in nothing:
-            yield number
+    @property
+    def find_invalid(self) -> None:
+        """Nothing: members are checked as they are read."""
 
     def locate(self, failure: Failure) -> Failure:
         """Return the failure of a member with the place of its row."""

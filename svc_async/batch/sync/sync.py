@@ -77,8 +77,12 @@ class SyncTarget(Protocol):
         """Finds rows that the removal of others removes as well; None if a removal removes one row."""
         ...
 
-    def find_invalid(self, upserts: SelectedRows) -> AsyncIterator[int]:
-        """Yield which of the rows to send break a rule, of those that have a key; positions count all of them."""
+    @property
+    def find_invalid(self) -> Callable[[SelectedRows], AsyncIterator[int]] | None:
+        """Yields which of the rows to send break a rule, of those that have a key; positions count all of them.
+
+        None if rows are checked as they are read.
+        """
         ...
 
     def locate(self, failure: Failure) -> Failure:
@@ -156,13 +160,15 @@ class Sync:
 
     async def _check_rows(self, plan: Plan) -> Plan:
         """Check the rows that are to be sent, and return the plan without those that cannot be."""
-        if self.target.removes_for_good:  # others were checked as they were read
-            self._course.count_pages("checking")(0, 0)
+        find_invalid = self.target.find_invalid
+        if find_invalid is None:
+            return plan
+        self._course.count_pages("checking")(0, 0)
         found = {True: 0, False: 0}
         for stage in STAGES:
             if plan.count("upserts", stage):
                 first = plan.count_before("upserts", stage)
-                async for number in self.target.find_invalid(SelectedRows(self.state, stage)):
+                async for number in find_invalid(SelectedRows(self.state, stage)):
                     found[self.state.is_change(self.state.find_position(first + number))] += 1
         return plan.count_invalid(additions=found[False], changes=found[True])
 
