@@ -1,6 +1,6 @@
 """What a service must have once a job has ended, for each person or product; nothing else of the job is needed."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -49,12 +49,14 @@ Allowed = Mapping[str, set[str | None]]
 """The values that each key may have; None for its absence."""
 
 
-def find_allowed(before: Allowed, changes: Iterable[Change], failed: Collection[int]) -> Allowed:
+def find_allowed(before: Allowed, changes: Sequence[Change], failed: Collection[int]) -> Allowed:
     """Return the values that each key may have: that of its last accepted row, or of a row after it that failed.
 
-    A row that the service always refuses has no effect; another one that failed may have one.
+    A row that the service always refuses has no effect; another one that failed may have one, and so may the equal rows
+    before it, which are coalesced with it if they share its request.
     """
     allowed = {key: {*values} for key, values in before.items()}
+    failed = _add_coalesced(changes, failed)
     for change in changes:
         values = allowed.setdefault(change.key, {None})
         if change.key.startswith(POISON) and change.value is not None:
@@ -63,6 +65,17 @@ def find_allowed(before: Allowed, changes: Iterable[Change], failed: Collection[
             values.clear()
         values.add(change.value)
     return allowed
+
+
+def _add_coalesced(changes: Sequence[Change], failed: Collection[int]) -> Collection[int]:
+    """Return the positions of rows that failed, and of those before an equal row of their key that did."""
+    found, following = {*failed}, dict[str, Change]()
+    for change in reversed(changes):
+        after = following.get(change.key)
+        if after is not None and after.value == change.value and after.position in found:
+            found.add(change.position)
+        following[change.key] = change
+    return found
 
 
 def compare(allowed: Allowed, state: Mapping[str, str]) -> Damage:

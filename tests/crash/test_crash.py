@@ -6,6 +6,7 @@ This is the short run. `nox -s crash` goes on as long as it is told to.
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,24 @@ def test_a_row_that_failed_may_have_been_applied_or_not() -> None:
     allowed = find_allowed({}, [Change(0, "a", "1"), Change(1, "a", "2")], failed={1})
 
     assert allowed == {"a": {"1", "2"}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "allowed"),
+    [
+        ([("a", None), ("b", "1"), ("a", None)], {"0", None}),
+        ([("a", None), ("a", None), ("a", None)], {"0", None}),
+        ([("a", None), ("a", "1"), ("a", None)], {"1", None}),
+        ([("a", "1"), ("a", None)], {"1", None}),
+    ],
+    ids=["equal", "equal twice", "another between", "another"],
+)
+def test_equal_rows_before_one_that_failed_may_have_been_coalesced_with_it(
+    rows: Sequence[tuple[str, str | None]], allowed: set[str | None]
+) -> None:
+    changes = [Change(position, *row) for position, row in enumerate(rows)]
+
+    assert find_allowed({"a": {"0"}}, changes, failed={len(rows) - 1})["a"] == allowed
 
 
 def test_a_row_that_is_always_refused_has_no_effect() -> None:
