@@ -101,6 +101,16 @@ async def test_a_product_whose_answer_was_lost_is_found_and_deleted(catalog: Cat
     assert (await catalog.sync(row("c"))).removed.read == 0
 
 
+async def test_products_whose_results_name_none_are_found_and_deleted(catalog: Catalog, sandbox: Sandbox) -> None:
+    result = b'{"status": "CREATE_SUCCESS", "product_key": "1"}'
+    body = b'{"request": {"params": {}}, "data": {"products_response": [%s, %s]}}' % (result, result)
+    sandbox.faults.on("PUT", PRODUCTS).once().do(Fault.http(200, body=body), stage="after")
+    assert (await catalog.sync(row("a"), row("b"))).sent.accepted == 2
+    sync = await catalog.sync(row("c"))
+    assert (sync.removed.accepted, sync.removed.failed) == (2, 0)
+    assert await catalog.held() == {"c": "9.90 EUR"}
+
+
 async def test_a_listed_product_without_a_readable_name_hides_no_other(catalog: Catalog, sandbox: Sandbox) -> None:
     sandbox.faults.on("PUT", PRODUCTS).nth(1).do(Fault.http(500), stage="after")
     sandbox.faults.on("PUT", PRODUCTS).nth(2).do(Fault.http(403))

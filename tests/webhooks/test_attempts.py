@@ -14,7 +14,15 @@ import pytest
 
 from svc_async.events.models import Event
 from svc_async.sandbox import VirtualClock
-from svc_async.webhooks import Ack, DeliveryContext, SqliteDedupe, SqliteInbox, TooManyAttempts, WebhookReceiver
+from svc_async.webhooks import (
+    Ack,
+    DeliveryContext,
+    MemoryDedupe,
+    SqliteDedupe,
+    SqliteInbox,
+    TooManyAttempts,
+    WebhookReceiver,
+)
 from svc_async.webhooks.stores.inbox import StoredEvent
 from svc_async.webhooks.testing import build_delivery
 from tests.support.deliveries import KEY, delivery
@@ -175,6 +183,29 @@ async def test_an_attempt_that_ended_in_order_does_not_count(open_inbox: Open, e
         assert (await list_attempts(open_inbox))["1"] == 0
     assert [attempt for _, attempt in seen] == [1] * len(seen)
     assert len([key for key, _ in seen if key == "1"]) == 3
+
+
+async def test_an_attempt_is_taken_back_once_though_its_receiver_closes_before_it_is_released(open_inbox: Open) -> None:
+    reached = asyncio.Event()
+
+    class Slow(MemoryDedupe):
+        async def release(self, key: str) -> None:
+            if key == "one" and not reached.is_set():
+                reached.set()
+                await asyncio.Event().wait()
+            await super().release(key)
+
+    def fail(*_: object) -> None:
+        raise LookupError
+
+    await store(open_inbox, {"one": 1})
+    async with open_inbox() as inbox:
+        receiver = WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox), dedupe=Slow(), drain_deadline=0)
+        receiver.on("*")(fail)
+        async with receiver:
+            await receiver.handle(*delivery())
+            await reached.wait()
+    assert (await list_attempts(open_inbox))["one"] == 1
 
 
 async def test_an_event_that_was_given_up_is_in_the_inbox_until_somebody_asks_for_it(

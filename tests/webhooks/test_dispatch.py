@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from svc_async.errors import InvalidArgument
 from svc_async.events.models import Event, PostCreated
 from svc_async.monitoring import HandlingEndedEvent
 from svc_async.sandbox import VirtualClock
@@ -155,17 +154,23 @@ async def test_a_handler_of_which_nothing_has_run_is_a_failure(caplog: pytest.Lo
     async def generate() -> AsyncIterator[None]:
         yield
 
-    dead: list[type[BaseException]] = []
+    dead, reported = list[str](), list[str]()
 
     def keep(_: Event, error: BaseException) -> object:
-        dead.append(type(error))
+        dead.append(str(error).partition(" must")[0])
         return generate()
 
-    receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline(), dead_letter=keep)
+    receiver = WebhookReceiver(
+        keys=[KEY],
+        ack=Ack.inline(),
+        dead_letter=keep,
+        on_error=lambda _, error: reported.append(str(error).partition(" must")[0]),
+    )
     receiver.on("*")(lambda *_: generate())
     async with receiver:
         assert (await receiver.handle(*delivery())).status == 500
-    assert (dead, receiver.stats.handled, receiver.stats.failed) == ([InvalidArgument], 0, 1)
+    assert (dead, reported) == (["handler"], ["handler", "dead_letter"])
+    assert (receiver.stats.handled, receiver.stats.failed) == (0, 1)
     assert [message.split(" at ")[0].rpartition(" ")[2] for message in caplog.messages[:2]] == ["InvalidArgument"] * 2
 
 
