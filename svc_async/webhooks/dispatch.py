@@ -4,10 +4,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from traceback import walk_tb
+from typing import TypeVar
 
 import attrs
 
+from svc_async.clock import Clock
 from svc_async.events.models import Event
 from svc_async.events.router import EventRouter, Handler, call_function, name_handler
 from svc_async.printable import clean
@@ -18,6 +21,7 @@ from svc_async.webhooks.stores.inbox import CountingInbox, Inbox
 
 __all__ = ["DeadLetter", "Dispatcher", "OnError"]
 
+T = TypeVar("T")
 OnError = Callable[[Event | None, BaseException], object]
 """Called after a failure; the event is None if a whole delivery is concerned. A function or a coroutine function."""
 
@@ -27,6 +31,9 @@ DeadLetter = Callable[[Event, BaseException], object]
 _log = logging.getLogger("svc_async.webhooks")
 _SHOWN = 100  # characters of a type of event, of its key, and of the name of a handler
 _LONGEST_PATH = 1_000
+_WAITS = (1.0, 5.0, 15.0)
+"""Seconds until a store that failed is called again; from then on it is called once a minute."""
+_LONGEST_WAIT = 60.0
 _AGAIN = "%s: handled again, attempt %d of %d: at the former ones the process ended before its handlers"
 _GIVEN_UP = "the process ended at each of %d attempts to handle it"
 
@@ -42,6 +49,7 @@ class Dispatcher:
     dead_letter: DeadLetter | None
     counters: Counters
     max_attempts: int
+    clock: Clock
     _unfinished: dict[AcceptedEvent, Handler] = attrs.field(factory=dict[AcceptedEvent, Handler], init=False)
     """The events of which a handler has not returned."""
 
@@ -148,12 +156,7 @@ class Dispatcher:
         if accepted.is_counted or not isinstance(self.inbox, CountingInbox):
             return True
         accepted.is_counted = True  # also if this is cancelled, since the inbox goes on
-        try:
-            attempts = await self.inbox.begin(accepted.key)
-        except Exception as error:  # noqa: BLE001 - a store may raise anything
-            await self.report(accepted.event, error, "inbox.begin")
-            await self.abandon(accepted)
-            return False
+        attempts = await self._repeat(partial(self.inbox.begin, accepted.key), accepted.event, "inbox.begin")
         if attempts is None:  # somebody has discarded it
             await self.release(accepted.key, accepted.event)
             accepted.finish(handled=False)
@@ -163,14 +166,24 @@ class Dispatcher:
 
     async def _confirm(self, accepted: AcceptedEvent) -> bool:
         """Return whether the event is still this receiver's to handle."""
-        try:
-            if await self.dedupe.confirm(accepted.key):
-                return True
-        except Exception as error:  # noqa: BLE001 - a store may raise anything
-            await self.report(accepted.event, error, "dedupe.confirm")
-            await self.abandon(accepted)  # another receiver may be handling it
+        if await self._repeat(partial(self.dedupe.confirm, accepted.key), accepted.event, "dedupe.confirm"):
+            return True
         accepted.finish(handled=False)
         return False
+
+    async def _repeat(self, call: Callable[[], Awaitable[T]], event: Event, source: str) -> T:
+        """Call a store until it answers, and report each failure; meanwhile the later events of the user wait.
+
+        The event was acknowledged: nobody else handles it while this receiver runs. Closing the receiver cancels this.
+        """
+        waits = iter(_WAITS)
+        while True:
+            try:
+                return await call()
+            except Exception as error:  # noqa: BLE001 - a store may raise anything
+                wait = next(waits, _LONGEST_WAIT)
+                await self.report(event, error, f"{source}, called again in {wait:g} s")
+            await self.clock.sleep(wait)
 
     async def _succeed(self, accepted: AcceptedEvent, handlers: int) -> None:
         self.counters.handled += 1

@@ -152,6 +152,7 @@ class WebhookReceiver:
             dead_letter=dead_letter,
             counters=self._counters,
             max_attempts=self._ack.max_attempts,
+            clock=self._clock,
         )
         self._order_by = order_by
         self._workers = workers

@@ -137,6 +137,10 @@ async def store(open_inbox: Open, attempts: dict[str, int], users: dict[str, str
                 await inbox.end([key])
 
 
+def fail(*_: object) -> None:
+    raise LookupError
+
+
 async def list_attempts(open_inbox: Open) -> dict[str, int]:
     async with open_inbox() as inbox:
         return {each.key: each.attempts for each in await inbox.list_events()}
@@ -195,9 +199,6 @@ async def test_an_attempt_is_taken_back_once_though_its_receiver_closes_before_i
                 await asyncio.Event().wait()
             await super().release(key)
 
-    def fail(*_: object) -> None:
-        raise LookupError
-
     await store(open_inbox, {"one": 1})
     async with open_inbox() as inbox:
         receiver = WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox), dedupe=Slow(), drain_deadline=0)
@@ -206,6 +207,30 @@ async def test_an_attempt_is_taken_back_once_though_its_receiver_closes_before_i
             await receiver.handle(*delivery())
             await reached.wait()
     assert (await list_attempts(open_inbox))["one"] == 1
+
+
+async def test_an_inbox_that_cannot_count_an_attempt_is_called_again(
+    open_inbox: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, clock, failed = list[tuple[str, int]](), VirtualClock(), asyncio.Event()
+    await store(open_inbox, {"one": 1})
+    async with open_inbox() as inbox, make_receiver(inbox, seen, clock=clock) as receiver:
+        begin = inbox.begin
+
+        async def fail_once(key: str) -> Any:
+            if failed.is_set():
+                return await begin(key)
+            failed.set()
+            raise LookupError
+
+        monkeypatch.setattr(inbox, "begin", fail_once)
+        await receiver.handle(*delivery())
+        await failed.wait()
+        await run_ready_tasks()
+        await clock.advance(seconds=1)
+        await receiver.wait_until_idle(deadline=30)
+    assert sorted(seen) == [("1", 1), ("one", 2)]
+    assert await list_attempts(open_inbox) == {}
 
 
 async def test_an_event_that_was_given_up_is_in_the_inbox_until_somebody_asks_for_it(
@@ -251,9 +276,6 @@ async def test_a_dead_letter_of_an_event_that_kills_is_final(tmp_path: Path) -> 
 
 
 async def test_a_dead_letter_that_fails_leaves_the_event_in_the_inbox(open_inbox: Open) -> None:
-    def fail(*_: object) -> None:
-        raise LookupError
-
     seen: list[tuple[str, int]] = []
     await store(open_inbox, {"poison": 5})
     async with open_inbox() as inbox, make_receiver(inbox, seen, dead_letter=fail):

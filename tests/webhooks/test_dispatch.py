@@ -420,9 +420,38 @@ async def test_an_event_whose_claim_cannot_be_confirmed_is_not_handled(
         ack=Ack.durable(inbox) if inbox is not None else None,
         on_error=lambda _, error: errors.append(type(error)),
         dead_letter=lambda event, _: dead.append(event.key),
+        drain_deadline=0,
     )
     receiver.on("*")(lambda event, _: seen.append(event.key))
     async with receiver:
         assert (await receiver.handle(*delivery())).status == 200
+        await run_ready_tasks()
     assert (seen, dead, errors, receiver.stats.abandoned) == ([], letters, [OSError], 1)
     assert inbox is None or [*inbox.rows] == ["1"]
+
+
+@pytest.mark.parametrize("inbox", [None, MemoryInbox()])
+async def test_events_wait_for_a_store_that_fails_and_are_handled_in_their_order(
+    inbox: MemoryInbox | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, store, seen = VirtualClock(), BrokenStore("confirm 1"), list[str]()
+    ack = Ack.durable(inbox) if inbox is not None else None
+    receiver = WebhookReceiver(keys=[KEY], dedupe=store, ack=ack, clock=clock)
+    receiver.on("*")(lambda event, _: seen.append(event.key))
+    async with receiver:
+        for key, user in (("1", "a"), ("2", "a"), ("3", "b")):
+            assert (await receiver.handle(*delivery(key, user=user))).status == 200
+        await run_ready_tasks()
+        for wait in (1, 5, 15, 60, 60):
+            assert caplog.messages[-1].startswith(
+                f"post.create 1: dedupe.confirm, called again in {wait} s: OSError at"
+            )
+            await clock.advance(seconds=wait)
+            await run_ready_tasks()
+        assert (seen, len(caplog.messages)) == (["3"], 6)
+        store.broken.clear()
+        await clock.advance(seconds=60)
+        await run_ready_tasks()
+        assert seen == ["3", "1", "2"]
+    assert (receiver.stats.handled, receiver.stats.abandoned) == (3, 0)
+    assert inbox is None or not inbox.rows
