@@ -1,11 +1,11 @@
 """The base class of all records."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import msgspec
@@ -44,6 +44,20 @@ class Record:
     def to_json(self) -> str:
         """Return `to_dict()` as JSON in ASCII."""
         return json.dumps(self.to_dict())
+
+    if not TYPE_CHECKING:  # for encoders that call `dict()`, such as FastAPI's; checkers see that it is no collection
+
+        def __iter__(self) -> Iterator[tuple[str, Any]]:
+            """Yield the names and values of `to_dict()`."""
+            return iter(self.to_dict().items())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, __: object) -> Any:
+        """Return how pydantic takes a record, as it is, and writes it, as `to_dict()` does."""
+        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
+
+        write = core_schema.plain_serializer_function_ser_schema(cls.to_dict, return_schema=core_schema.dict_schema())
+        return core_schema.is_instance_schema(cls, serialization=write)
 
     def _repr_html_(self) -> str:
         """Return a table of the fields that a repr shows, for notebooks."""
