@@ -111,6 +111,7 @@ class EventStream:
             settings.queue_size, settings.queue_bytes, settings.overflow, on_drop=self._count_drop
         )
         self._checkpoint = settings.since
+        self._is_handling = False
         self._is_left = False
         ingest = EventIngest(
             buffer=self._buffer,
@@ -172,8 +173,11 @@ class EventStream:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The point up to which events were taken, the last one included; None before the stream was open."""
-        if self._checkpoint is None or self._is_left or len(self._buffer):
+        """The point up to which events were taken, the last one included; None before the stream was open.
+
+        `run` takes an event when its handlers have returned: one of which a handler raises or is cancelled comes again.
+        """
+        if self._checkpoint is None or self._is_handling or self._is_left or len(self._buffer):
             return self._checkpoint
         return attrs.evolve(self._checkpoint, at=self._reader.ingest.complete_until)
 
@@ -201,19 +205,10 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
-        self._check_entered()
-        queued = await self._buffer.get()
+        queued = await self._take()
         if queued is None:
-            if self._failure is not None:
-                raise self._failure
             raise StopAsyncIteration
-        self._checkpoint = queued.checkpoint
-        now = self._clock.monotonic()
-        self._stats.lag = now - queued.read_at
-        if now >= self._lag_due and self._subscribers.functions:
-            self._lag_due = now + _LAG_INTERVAL
-            lag = StreamLagEvent(path=self._path, lag=self._stats.lag, waiting=len(self._buffer))
-            self._subscribers.notify(lag)
+        self._set_checkpoint(queued.checkpoint)
         return queued.event
 
     async def run(self, router: EventRouter) -> None:
@@ -226,11 +221,15 @@ class EventStream:
             InvalidArgument: `router` is no `EventRouter`, or the stream was not entered.
             SvcError: the stream ended.
             Exception: whatever a handler raised. It ends this call; the stream stays open, so a further call continues
-                with the next event.
+                with the next event. Until that is handled, the checkpoint is before the event that failed.
         """
         _ROUTER.check("router", router)
-        async for event in self:
-            await router.dispatch(event, self)
+        while (queued := await self._take()) is not None:
+            if not self._is_handling:
+                before = self._checkpoint.key if self._checkpoint else None
+                self._checkpoint, self._is_handling = attrs.evolve(queued.checkpoint, key=before), True
+            await router.dispatch(queued.event, self)
+            self._set_checkpoint(queued.checkpoint)
 
     async def aclose(self) -> None:
         """Close the connection and discard the events that were not taken; waiting iterations stop.
@@ -246,6 +245,25 @@ class EventStream:
         if not self._task.cancelled():
             self._task.result()
 
+    async def _take(self) -> QueuedEvent | None:
+        """Return the next event, or None if the stream was left."""
+        self._check_entered()
+        queued = await self._buffer.get()
+        if queued is None:
+            if self._failure is not None:
+                raise self._failure
+            return None
+        now = self._clock.monotonic()
+        self._stats.lag = now - queued.read_at
+        if now >= self._lag_due and self._subscribers.functions:
+            self._lag_due = now + _LAG_INTERVAL
+            lag = StreamLagEvent(path=self._path, lag=self._stats.lag, waiting=len(self._buffer))
+            self._subscribers.notify(lag)
+        return queued
+
+    def _set_checkpoint(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint, self._is_handling = checkpoint, False
+
     def _check_entered(self) -> None:
         if self._task is None:
             raise InvalidArgument("stream", "must be open: use it inside `async with`")
@@ -256,10 +274,16 @@ class EventStream:
         except* Exception as group:  # noqa: BLE001 - belongs to the caller: raised where the events are taken
             self._failure = _find_first_error(group)
         finally:
+            self._report_end()
             self._buffer.end()
             self._reader.opened.set()
-            error = self._failure if isinstance(self._failure, SvcError) else None
+
+    def _report_end(self) -> None:
+        error = self._failure if isinstance(self._failure, SvcError) else None
+        try:
             self._reader.change_state(StreamState.CLOSED, error)
+        except Exception as problem:  # noqa: BLE001 - of `on_state`: raised like the others, unless one came before
+            self._failure = self._failure or problem
 
     def _count_drop(self) -> None:
         self._stats.dropped += 1

@@ -1,13 +1,17 @@
 """Recovery of the events that were missed between two connections, and checkpoints."""
 
+import asyncio
 import logging
 from datetime import timedelta
 
 import pytest
 
+from svc_async.events.models import Event
+from svc_async.events.router import EventRouter
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.recovery import Gap, GapRecovery
 from svc_async.streams.states import Checkpoint, StreamState
+from svc_async.streams.stream import EventStream
 from tests.support.stream_server import (
     HEARTBEAT,
     Follow,
@@ -266,6 +270,37 @@ async def test_a_checkpoint_is_at_the_event_that_was_taken_last(
         assert taken == Checkpoint(at=clock.now() - timedelta(seconds=40), key="-1")
 
     assert stream.checkpoint == taken
+
+
+async def test_the_checkpoint_of_an_event_waits_for_its_handlers(
+    server: StreamServer, follow: Follow, clock: VirtualClock
+) -> None:
+    router, seen = EventRouter(), list[Checkpoint | None]()
+
+    @router.on("*")
+    def handle(event: Event, context: EventStream) -> None:
+        seen.append(context.checkpoint)
+        if event.key == "-2":
+            raise LookupError
+
+    async with follow() as stream:
+        connection = await server.wait_for_connection(1)
+        opened = clock.now()
+        for number in (1, 2, 3):
+            await clock.advance(seconds=20)
+            await connection.send(event_line(number))
+            await wait_until(lambda: stream.stats.waiting == number)  # noqa: B023 - awaited here
+        with pytest.raises(LookupError):
+            await stream.run(router)
+        failed = stream.checkpoint
+        running = asyncio.create_task(stream.run(router))
+        await wait_until(lambda: len(seen) == 3)
+        running.cancel()
+        await asyncio.wait([running])
+        assert seen == [Checkpoint(at=opened), Checkpoint(at=opened, key="-1"), Checkpoint(at=opened, key="-1")]
+        assert failed == seen[1]
+        assert stream.checkpoint is not None
+        assert stream.checkpoint.key == "-3"
 
 
 async def test_the_checkpoint_of_a_quiet_stream_advances(

@@ -1,6 +1,7 @@
 """Reading, resuming and leaving a stream, over sockets, on a clock that only the test advances."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -242,6 +243,20 @@ async def test_an_error_of_an_observer_is_raised_to_the_caller(server: StreamSer
     async with follow(on_malformed=fail) as stream:
         with pytest.raises(LookupError, match="mine"):
             await anext(stream)
+
+
+async def test_an_observer_that_always_fails_leaves_no_task_with_an_exception(follow: Follow) -> None:
+    def fail(_: object) -> None:
+        raise LookupError("mine")
+
+    lost: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
+    with pytest.raises(LookupError, match="mine"):
+        async with follow(on_state=fail):
+            """It is not entered."""
+    gc.collect()
+    await asyncio.sleep(0)
+    assert lost == []
 
 
 TROUBLES: dict[str, list[Script]] = {

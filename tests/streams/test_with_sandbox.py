@@ -11,12 +11,13 @@ import pytest
 
 from svc_async import Conflict, Session, TooManyConnections
 from svc_async.events.models import MatchedPost, PostCreated
+from svc_async.events.router import EventRouter
 from svc_async.monitoring import StreamGapEvent
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.streams.recovery import Gap, GapRecovery
 from svc_async.streams.states import StateChange, StreamState
 from svc_async.streams.stream import EventStream
-from tests.support.stream_server import ROUNDING, StateLog
+from tests.support.stream_server import ROUNDING, StateLog, wait_until
 
 Post = Callable[[int], Awaitable[None]]
 
@@ -202,6 +203,40 @@ async def test_events_missed_between_two_streams_are_replayed(
 
     assert GapRecovery.REPLAY in [gap.recovery for gap in gaps]
     assert GapRecovery.NONE not in [gap.recovery for gap in gaps]
+
+
+@pytest.mark.parametrize("ends_by", ["an error", "a cancellation"])
+async def test_an_event_whose_handler_has_not_returned_is_delivered_to_the_next_stream(
+    session: Session, post: Post, clock: VirtualClock, ends_by: str
+) -> None:
+    router, seen, begun = EventRouter(), list[str](), asyncio.Event()
+
+    @router.on("post.create")
+    async def handle(event: PostCreated, _: object) -> None:
+        seen.append(event.post.text or "")
+        if event.post.text == "number 2" and not begun.is_set():
+            begun.set()
+            if ends_by == "an error":
+                raise LookupError
+            await asyncio.Event().wait()
+
+    async with session.activity.stream() as stream:
+        for number in (1, 2):
+            await clock.advance(minutes=1)
+            await post(number)
+        running = asyncio.create_task(stream.run(router))
+        await begun.wait()
+        running.cancel()
+        await asyncio.wait([running])
+
+    await clock.advance(hours=1)
+    async with session.activity.stream(since=stream.checkpoint) as stream:
+        await post(3)
+        running = asyncio.create_task(stream.run(router))
+        await wait_until(lambda: "number 3" in seen and seen.count("number 2") == 2)
+        running.cancel()
+        await asyncio.wait([running])
+    assert set(seen) == {"number 1", "number 2", "number 3"}
 
 
 class TestWithoutRecovery:
