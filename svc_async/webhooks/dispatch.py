@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from traceback import walk_tb
 from typing import TypeVar
 
@@ -31,10 +32,12 @@ DeadLetter = Callable[[Event, BaseException], object]
 _log = logging.getLogger("svc_async.webhooks")
 _SHOWN = 100  # characters of a type of event, of its key, and of the name of a handler
 _LONGEST_PATH = 1_000
+_PACKAGE = str(Path(__file__).parents[1])
 _WAITS = (1.0, 5.0, 15.0)
 """Seconds until a store that failed is called again; from then on it is called once a minute."""
 _LONGEST_WAIT = 60.0
 _AGAIN = "%s: handled again, attempt %d of %d: at the former ones the process ended before its handlers"
+_ENDS_PROCESS = "%s: handler %s ends the process: %s"
 _GIVEN_UP = "the process ended at each of %d attempts to handle it"
 
 
@@ -87,6 +90,11 @@ class Dispatcher:
             if task is not None and task.cancelling():
                 raise
             await self._fail(accepted, error, handler)  # something within the handler was cancelled
+        except (SystemExit, KeyboardInterrupt) as error:
+            end(0, error, _name(handler))
+            accepted.is_counted = False  # so that closing the receiver does not take the attempt back
+            _log.error(_ENDS_PROCESS, _name_event(accepted.event), _name(handler), _describe(error))
+            raise
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             end(0, error, _name(handler))
             await self._fail(accepted, error, handler)
@@ -253,10 +261,21 @@ def _describe(error: BaseException) -> str:
 
 
 def _find_place(error: BaseException) -> str | None:
-    """Return the file and the line of the innermost frame of an error; of a group, those of its first error."""
+    """Return the file and the line where an error was raised; of a group, those of its first error.
+
+    Before an error that a library raises, the line that called the library: the last one in the file of the handler,
+    the callback or the store that was called.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    place = None
-    for frame, line in walk_tb(error.__traceback__):
-        place = f"{clean(frame.f_code.co_filename[:_LONGEST_PATH])}:{line}"
-    return place
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    if not frames:
+        return None
+    called = next((file for file, _ in frames if not file.startswith(_PACKAGE)), None)
+    *_, own = [frame for frame in frames if frame[0] == called] or frames
+    raised = _name_line(*frames[-1])
+    return raised if own == frames[-1] else f"{_name_line(*own)}, raised at {raised}"
+
+
+def _name_line(file: str, line: int) -> str:
+    return f"{clean(file[:_LONGEST_PATH])}:{line}"

@@ -44,7 +44,12 @@ from svc_async.webhooks.testing import build_delivery
 from tests.support.deliveries import KEY
 from tests.support.event_stores import open_shared_events
 
-async def main(run, limit, data, place, schema=""):
+def die(death):
+    if death == "kill":
+        os.kill(os.getpid(), 9)
+    raise {"exit": SystemExit, "interrupt": KeyboardInterrupt}[death](3)
+
+async def main(death, run, limit, data, place, schema=""):
     clock = VirtualClock()
     await clock.advance(hours=int(run))  # the lease of the run before has ended
     def say(*words):
@@ -61,7 +66,7 @@ async def main(run, limit, data, place, schema=""):
         def handle(event, context):
             say(event.key, context.attempts)
             if event.key == "poison":
-                os.kill(os.getpid(), 9)
+                die(death)
         async with receiver:
             say("started")
             if run == "1":
@@ -84,11 +89,16 @@ def open_inbox(place: list[str]) -> Open:
     return partial(open_shared_events, *place) if len(place) > 1 else partial(SqliteInbox, *place)
 
 
-def run_process(number: int, limit: int, place: list[str]) -> tuple[int, list[str]]:
+STATUSES = {"kill": -9, "exit": 3, "interrupt": -2}
+"""How a process ends, and its exit status."""
+
+
+def run_process(number: int, limit: int, place: list[str], death: str = "kill") -> tuple[int, list[str]]:
     """Return how a process with a receiver ended, and what it said."""
-    arguments = [sys.executable, "-c", DIES, str(number), str(limit), json.dumps(BODY), *place]
+    arguments = [sys.executable, "-c", DIES, death, str(number), str(limit), json.dumps(BODY), *place]
     ended = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode in {0, -9}, ended.stderr
+    assert ended.returncode in {0, STATUSES[death]}, ended.stderr
+    assert (death != "kill") == ("ends the process" in ended.stderr) or not ended.returncode
     return ended.returncode, ended.stdout.splitlines()
 
 
@@ -103,6 +113,14 @@ def test_an_event_that_kills_the_process_is_given_up_and_the_others_are_handled(
     assert [each for each in said if "poison" in each] == [f"poison {attempt}" for attempt in range(1, 6)]
     assert sorted(each.split()[0] for each in said if "poison" not in each) == ["one", "two"]
     assert run_process(7, 5, place) == (0, ["started"])
+
+
+@pytest.mark.parametrize("death", ["exit", "interrupt"])
+def test_an_exception_of_a_handler_that_ends_the_process_counts_as_an_attempt(place: list[str], death: str) -> None:
+    assert run_process(1, 1, place, death)[0] == STATUSES[death]
+    status, lines = run_process(2, 1, place)
+    assert (status, lines[:2]) == (0, ["started", "dead poison TooManyAttempts"])
+    assert "behind 1" in lines
 
 
 def test_an_event_is_handled_as_often_as_max_attempts_says(place: list[str]) -> None:
@@ -290,7 +308,7 @@ async def test_the_log_names_an_event_directly_before_it_may_kill(
     async with open_inbox() as inbox, make_receiver(inbox, []):
         pass
     assert [record.getMessage() for record in caplog.records] == [
-        "events of a receiver that ended without closing are handled (2), some of them again",
+        "events of a process that ended without closing, lately or before, are handled (2), some of them again",
         "post.create poison: handled again, attempt 3 of 5: at the former ones the process ended before its handlers",
     ]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
@@ -311,6 +312,19 @@ async def test_the_log_names_handlers_that_are_no_functions(
         f"post.create 1: handler {__name__}.{name}: {kind} at {place}; on_error receives the exception"
     ]
     assert [each.handler for each in ended] == [f"{__name__}.{name}"]
+
+
+def read_amount(text: str) -> object:
+    return json.loads(text)
+
+
+async def test_the_log_names_the_line_that_called_a_library_which_raised(caplog: pytest.LogCaptureFixture) -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    receiver.on("*")(lambda *_: read_amount("{bad"))
+    async with receiver:
+        assert (await receiver.handle(*delivery())).status == 200
+    place = find_line(read_amount, "json.loads")
+    assert f": JSONDecodeError at {place}, raised at {json.decoder.__file__}:" in caplog.text
 
 
 @pytest.mark.parametrize("source", ["dead_letter", "dedupe.commit", "inbox.remove"])
