@@ -21,6 +21,9 @@ class RateRule:
 
     Attributes:
         scope: an `account` rule counts by account, a `user` rule by user's token, or by app where there is no user.
+
+    Raises:
+        ValueError: a field is of another type, or a number is less than 1.
     """
 
     requests: int
@@ -30,6 +33,9 @@ class RateRule:
     def __attrs_post_init__(self) -> None:
         for field in attrs.fields(RateRule):
             check_kind(field.name, field.type, getattr(self, field.name))
+        for name in ("requests", "seconds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be a whole number from 1")
 
 
 RATE_RULES: Mapping[str, RateRule] = MappingProxyType(

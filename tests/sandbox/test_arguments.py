@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox import RateRule, Sandbox, SandboxConfig, SystemClock, VirtualClock
+from svc_async.sandbox import Fault, RateRule, Sandbox, SandboxConfig, SystemClock, VirtualClock
 
 ARGUMENTS: dict[str, tuple[tuple[Any, ...], str]] = {
     "seed": (("7", 1.5, True, b"x"), "must be a whole number"),
@@ -48,6 +48,28 @@ def test_a_value_of_another_type_is_refused(make: Any, name: str, value: object,
 def test_a_rate_rule_of_other_types_is_refused(wrong: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match=r"^(requests|seconds|scope) must be (a whole number|one of account, user)$"):
         RateRule(*wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"), [((-1, 900), "requests"), ((0, 900), "requests"), ((5, 0), "seconds"), ((5, -1), "seconds")]
+)
+def test_a_rate_rule_of_less_than_one_is_refused(wrong: tuple[int, int], name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} must be a whole number from 1$"):
+        SandboxConfig(rate_rules={"account_reads": RateRule(*wrong)})
+
+
+@pytest.mark.parametrize("status", [100, 199, 200, 302, 399, 599, 600, -1])
+def test_an_error_has_the_status_of_one(status: int) -> None:
+    with pytest.raises(ValueError, match="^status must be one (of an error, from 400|that HTTP knows)"):
+        Fault.http(status, code="ODD")
+
+
+@pytest.mark.parametrize("make", [Fault.empty, Fault.html, lambda status: Fault.http(status, body=b"[]")])
+@pytest.mark.parametrize("status", [0, 101, 599, "200", True])
+def test_an_answer_has_a_final_status_that_http_knows(make: Any, status: object) -> None:
+    with pytest.raises(ValueError, match="^status must be (one that HTTP knows|a whole number)"):
+        make(status)
+    assert make(200).name
 
 
 def test_what_a_sandbox_takes_is_accepted() -> None:

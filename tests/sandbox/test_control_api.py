@@ -247,6 +247,7 @@ async def test_fields_of_faults_do_what_the_arguments_do(raw: RawClient, ask: As
     ]
     assert (await strike(kind="late", seconds=5, then={"kind": "http", "status": 504})).status == 504
     assert (await strike(kind="empty", status=202)).status == 202
+    assert (await strike(kind="html", status=200)).headers["Content-Type"].startswith("text/html")
 
 
 @pytest.mark.parametrize(

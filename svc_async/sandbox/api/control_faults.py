@@ -206,7 +206,7 @@ KINDS: tuple[FaultKind, ...] = (
     FaultKind("slow_body", "Answer in four slow pieces", (_SECONDS,)),
     FaultKind("malformed_json", "Answer with broken JSON"),
     FaultKind("empty", "Answer without a body", (attrs.evolve(_STATUS, default=200, minimum=200),)),
-    FaultKind("html", "Answer with an HTML page", (attrs.evolve(_STATUS, default=502),)),
+    FaultKind("html", "Answer with an HTML page", (attrs.evolve(_STATUS, default=502, minimum=200),)),
     FaultKind(
         "partial_counts",
         "Batch: answer with other counts",

@@ -77,14 +77,20 @@ class Fault:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> "Fault":
-        """Answer with an error; without `body`, in the format of this part of the service."""
+        """Answer with an error, in the format of this part of the service, or with a `body` and any status from 200.
+
+        Raises:
+            ValueError: an argument is of another type, or HTTP knows no such status.
+        """
         check_kind("retry_after", float | None, retry_after)
         check_kind("headers", Mapping[str, str] | None, headers)
         sent = dict(headers or {})
         if retry_after is not None:
             sent["retry-after"] = f"{retry_after:g}"
-        check_kind("status", int, status)
-        problem = Problem(code or _CODES.get(status) or _find_status(status).name, message)
+        name = _find_status(status).name
+        if body is None and status < HTTPStatus.BAD_REQUEST:
+            raise ValueError("status must be one of an error, from 400 to 599; give body= for an answer of success")
+        problem = Problem(code or _CODES.get(status) or name, message)
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply:
             del reply
@@ -175,12 +181,21 @@ class Fault:
 
     @classmethod
     def empty(cls, status: int = 200) -> "Fault":
-        """Answer without a body."""
+        """Answer without a body.
+
+        Raises:
+            ValueError: HTTP knows no such status.
+        """
+        _find_status(status)
         return cls("empty", _reply_with(Reply(status)), stage="after")
 
     @classmethod
     def html(cls, status: int = 502) -> "Fault":
-        """Answer with an HTML page."""
+        """Answer with an HTML page.
+
+        Raises:
+            ValueError: HTTP knows no such status.
+        """
         page = f"<html><body><h1>{status} {_find_status(status).phrase}</h1></body></html>".encode()
         return cls(f"html({status})", _reply_with(Reply(status, page, "text/html; charset=utf-8")))
 
@@ -233,10 +248,16 @@ _CODES = {
 
 
 def _find_status(status: int) -> HTTPStatus:
-    try:
-        return HTTPStatus(status)
-    except ValueError:
-        raise ValueError("status must be one that HTTP knows, such as 503") from None
+    """Return a final status.
+
+    Raises:
+        ValueError: HTTP knows no such one.
+    """
+    check_kind("status", int, status)
+    found = next((known for known in HTTPStatus if known.value == status), None)
+    if found is None or found < HTTPStatus.OK:
+        raise ValueError("status must be one that HTTP knows from 200 to 599, such as 503")
+    return found
 
 
 def _drop(*, reset: bool) -> Act:
