@@ -132,9 +132,8 @@ def _check_applied(database: Database, rows: "Iterable[asyncpg.Record]") -> int:
         latest = row["version"]
         if checksums.get(latest, row["checksum"]) != row["checksum"]:
             problem = "has tables of another build of this SDK, which cannot be migrated"
-            raise UnusableState(
-                database.name, f"{problem}: drop the schema {database.schema}, or name another database"
-            )
+            remedy = f"drop the schema {database.schema}, or name another one with schema= of SharedState"
+            raise UnusableState(database.name, f"{problem}: {remedy}")
     return latest
 
 

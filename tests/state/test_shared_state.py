@@ -42,7 +42,8 @@ async def test_tables_that_other_statements_created_are_refused(
 ) -> None:
     async with SharedState.open(postgres_url, schema=schema) as state:
         await state.database.execute(change)
-    with pytest.raises(UnusableState, match=f"another build of this SDK.* drop the schema {schema}"):
+    remedy = f"drop the schema {schema}, or name another one with schema= of SharedState$"
+    with pytest.raises(UnusableState, match=f"another build of this SDK.* {remedy}"):
         async with SharedState.open(postgres_url, schema=schema, migrate=migrate):
             pass
 
