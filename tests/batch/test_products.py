@@ -172,6 +172,7 @@ async def test_a_broken_rule_is_named_by_position_and_attribute(
 
     assert (failure.position, failure.attribute, failure.code) == (1, attribute, "INVALID_ROW")
     assert reason in failure.reason
+    assert failure.reason.startswith(f"{attribute} ")
     assert (report.accepted, sorted(shop.held)) == (2, ["sku-1", "sku-3"])
 
 
@@ -241,7 +242,7 @@ async def test_every_rule_that_a_product_breaks_is_named(products: Products) -> 
     assert [failure.position for failure in report.failures] == [0, 1, 2]
     assert report.failures[0].attribute == "condition"
     assert report.failures[0].reason == (
-        "must be given; price must be a number, a space and a 3-letter currency code, such as 9.90 EUR; "
+        "condition must be given; price must be a number, a space and a 3-letter currency code, such as 9.90 EUR; "
         "color must be a word, not a hex code"
     )
     assert report.failures[2].attribute == "id"

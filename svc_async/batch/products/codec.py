@@ -82,10 +82,10 @@ PRODUCT_GROUP = ProductGroup()
 
 
 class InvalidRow(Exception):
-    """A row breaks rules: the first attribute, and the rules that it and the others break."""
+    """A row breaks rules, of which the first may be about an attribute."""
 
     def __init__(self, reason: str, attribute: str | None = None) -> None:
-        super().__init__(reason)
+        super().__init__(reason if attribute is None else f"{attribute} {reason}")
         self.attribute = attribute
 
 
