@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from svc_async.ads.dicts import MemberDict, OperationDict, ProductDict
     from svc_async.auth.credentials import AppCredentials, BearerToken, OAuth2UserCredentials, UserCredentials
     from svc_async.batch.journal.journals import Journals
+    from svc_async.batch.report import Failure, Progress, Receipt, Report
     from svc_async.deprecation import SvcDeprecationWarning
     from svc_async.engine.retry import Retries
     from svc_async.engine.transport import Timeouts
@@ -55,6 +56,7 @@ __all__ = [
     "Columns",
     "Conflict",
     "Endpoints",
+    "Failure",
     "Forbidden",
     "Governor",
     "InvalidArgument",
@@ -64,7 +66,10 @@ __all__ = [
     "OAuth2UserCredentials",
     "OperationDict",
     "ProductDict",
+    "Progress",
     "RateLimited",
+    "Receipt",
+    "Report",
     "Retries",
     "Rows",
     "ServerError",
@@ -101,6 +106,7 @@ _HOMES = {
     "svc_async.state.errors": ("StateUnavailable", "TakenUpElsewhere", "UnusableState"),
     "svc_async.users.tables": ("Columns", "Rows"),
     "svc_async.batch.journal.journals": ("Journals",),
+    "svc_async.batch.report": ("Failure", "Progress", "Receipt", "Report"),
     "svc_async.errors": (
         "AccessDenied",
         "ApiError",
