@@ -30,6 +30,10 @@ _NAMES = ValueRule(
     lambda names: TEXTS.accepts(names) and not isinstance(names, Mapping | set | frozenset), "a sequence of strings"
 )  # also an index of pandas, which is no Sequence
 _TABLE = "the table"
+_NO_CURSOR = (
+    "must be one of the DB-API, with description and fetchmany; of an asynchronous driver without these, "
+    "pass (dict(row) async for row in cursor) in place of from_cursor(cursor)"
+)
 _HINT = "; in Python it is mapping={COLUMN: KEY} of from_arrow, from_rows or from_cursor"
 
 
@@ -79,8 +83,9 @@ def from_rows(
 def from_cursor(cursor: Any, *, mapping: Mapping[str, str] | None = None, vocabulary: Vocabulary = USERS) -> Rows:
     """Return the rows of a database cursor, which are fetched a few hundred at a time.
 
-    The cursor is one of the DB-API that has executed a query, or one whose `fetchmany` is awaited. Order the rows in
-    the query, so that they have the same positions next time.
+    The cursor is one of the DB-API that has executed a query, or one that has the same methods, to be awaited. Order
+    the rows in the query, so that they have the same positions next time. Other cursors of asynchronous drivers, such
+    as those of asyncpg, need no `from_cursor`: pass `(dict(row) async for row in cursor)`.
 
     Args:
         cursor: has `description` and `fetchmany`.
@@ -88,8 +93,10 @@ def from_cursor(cursor: Any, *, mapping: Mapping[str, str] | None = None, vocabu
         vocabulary: what columns may contain.
 
     Raises:
-        InvalidArgument: there is no result, a column is not recognised, or none is.
+        InvalidArgument: it is no such cursor, there is no result, a column is not recognised, or none is.
     """
+    if not (hasattr(cursor, "description") and hasattr(cursor, "fetchmany")):
+        raise InvalidArgument("cursor", _NO_CURSOR)
     if not getattr(cursor, "description", None):
         raise InvalidArgument("cursor", "must have executed a query that returns rows")
     names = [column[0] for column in cursor.description]

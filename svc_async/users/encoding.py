@@ -22,6 +22,7 @@ from svc_async.users.template import RowTemplate
 from svc_async.users.text_column import escape_column
 from svc_async.users.tokens import InvalidValue
 from svc_async.users.user_columns import Column, UserColumns, combine_present
+from svc_async.wire.fields import describe_mapping
 from svc_async.wire.writing import to_plain
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
 
 SLICE_ROWS = 512
 """Rows that are read and encoded between two turns of the event loop."""
+
+_EXAMPLE = '{"email": "a@b.example"}'
 
 BadIdentifiers = Literal["fail", "drop"]
 """What an identifier that breaks its rule does: its row fails, or is sent with its other identifiers."""
@@ -201,16 +204,20 @@ class MemberEncoder:
         return RowEncoder(columns, identifiers=self._identifiers, bad_identifiers=self._bad_identifiers)
 
     def check_first(self, member: object, where: str) -> None:
-        """Check the keys of the first member: one that is not known is most likely wrong in all of them.
+        """Check the first member: what is no mapping, or a key that is not known, is most likely wrong in all of them.
 
         Args:
             member: the member.
             where: its place in messages.
 
         Raises:
-            InvalidArgument: it has a key that is not known.
+            InvalidArgument: it is no mapping, or has a key that is not known.
         """
-        mapping = _parse_member(member, 0, {})
+        invalid: dict[int, str] = {}
+        mapping = _parse_member(member, 0, invalid)
+        if invalid:
+            proposal = describe_mapping(member, tuples="Rows(columns, rows)") or f", such as {_EXAMPLE}"
+            raise InvalidArgument(where, f"{invalid[0]}{proposal}")
         unknown = [key for key in mapping if key not in self._identifiers]
         if unknown:
             raise InvalidArgument(where, _describe_unknown_keys(unknown, self._identifiers))

@@ -1,12 +1,21 @@
 """The fields of models and mappings, alike."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import Any
 
 import attrs
 
-__all__ = ["fields_of", "list_field_names"]
+__all__ = ["describe_mapping", "fields_of", "list_field_names"]
+
+_MAPPINGS: Sequence[tuple[Callable[[object], bool], str]] = (
+    (is_dataclass, "dataclasses.asdict(row)"),
+    (lambda row: hasattr(row, "model_dump"), "row.model_dump()"),  # of pydantic
+    (lambda row: hasattr(row, "_asdict"), "row._asdict()"),  # a named tuple, or of SQLAlchemy
+    (lambda row: hasattr(row, "keys"), "dict(row)"),  # a row of asyncpg or sqlite3
+)
+"""What makes a mapping of a row that has names for its values and is none."""
 
 
 def fields_of(value: object) -> Mapping[str, Any] | None:
@@ -17,6 +26,20 @@ def fields_of(value: object) -> Mapping[str, Any] | None:
     if not attrs.has(model):
         return None
     return {name: getattr(value, name) for name in list_field_names(model)}
+
+
+def describe_mapping(row: object, *, tuples: str) -> str:
+    """Return what to pass for a row that is no mapping, to end a rule; empty if that cannot be told from its type.
+
+    Args:
+        row: the row, of which no value is repeated.
+        tuples: what to pass for rows without names.
+    """
+    if isinstance(row, type):
+        return ""
+    if code := next((code for is_such, code in _MAPPINGS if is_such(row)), ""):
+        return f"; pass {code} for each row"
+    return f"; for tuples pass {tuples}" if isinstance(row, Sequence) and not isinstance(row, str | bytes) else ""
 
 
 @lru_cache(maxsize=1024)  # a caller's own models come and go

@@ -54,6 +54,8 @@ def test_an_example_runs_and_prints_what_the_page_says(
         url = request.getfixturevalue("postgres_url")
         drop_schema(url, DEFAULT_SCHEMA)
         monkeypatch.setenv("SVC_STATE_URL", url)
+    if "DATABASE_URL" in example.code:
+        monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("postgres_url"))
     forget_django_settings()
     exec(compile(example.code, "example", "exec"), {"__name__": "__main__"})  # noqa: S102 - it is what a reader does
     if example.output is not None:

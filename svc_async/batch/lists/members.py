@@ -24,6 +24,7 @@ from svc_async.sources.source import UserSource
 from svc_async.users.encoding import EncodedSlices, EncodedUsers, MemberEncoder
 from svc_async.users.names import USERS
 from svc_async.users.tables import Columns, Rows
+from svc_async.wire.fields import fields_of
 
 __all__ = ["MemberReader", "Members", "open_members"]
 
@@ -70,7 +71,8 @@ class MemberReader:
         """Return the source of a job that applies one operation to all members.
 
         Raises:
-            InvalidArgument: the members cannot be iterated, are no local file, or the first has an unknown key.
+            InvalidArgument: the members cannot be iterated, are no local file, or the first is no mapping or has an
+                unknown key.
         """
         if isinstance(members, str | Path):
             open_ = _make_opener(self.identifiers)
@@ -106,9 +108,11 @@ class MemberReader:
         """Return the source of a job that applies operations to the users of each.
 
         Raises:
-            InvalidArgument: the operations cannot be iterated.
+            InvalidArgument: the operations cannot be iterated, or the first is no mapping.
         """
         _check_iterable("operations", operations)
+        if isinstance(operations, Sequence) and operations and fields_of(operations[0]) is None:
+            parse(operations[0], "operations[0]")  # it raises
         return RowSource(
             lambda: _encode_operations(operations, parse, self._encoder, self.slice_rows), is_replayable(operations)
         )

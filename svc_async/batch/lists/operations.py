@@ -14,7 +14,7 @@ from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.packing.operations import OperationFrame
 from svc_async.errors import InvalidArgument
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId, is_hash
-from svc_async.wire.fields import fields_of
+from svc_async.wire.fields import describe_mapping, fields_of
 from svc_async.wire.params import timestamp
 
 __all__ = ["Operation", "OperationParser", "Operations", "UserOperation"]
@@ -135,5 +135,7 @@ class OperationParser:
 def _parse_object(value: object, where: str, keys: Iterable[str]) -> Mapping[str, Any]:
     fields = fields_of(value)
     if fields is None or not fields.keys() <= set(keys):
-        raise InvalidArgument(where, f"must be an object with no keys but {', '.join(keys)}")
+        rule = f"must be an object with no keys but {', '.join(keys)}"
+        proposal = describe_mapping(value, tuples="dict(zip(keys, row))") if fields is None else ""
+        raise InvalidArgument(where, f"{rule}{proposal}")
     return fields

@@ -28,15 +28,18 @@ from svc_async.users.names import quote_name
 from svc_async.users.packed import TextUsers
 from svc_async.users.tables import Columns
 from svc_async.users.template import PLAIN
-from svc_async.wire.fields import fields_of, list_field_names
+from svc_async.wire.fields import describe_mapping, fields_of, list_field_names
 from svc_async.wire.writing import to_plain
 
 __all__ = [
     "PRODUCT_GROUP",
+    "CheckFirst",
+    "Encode",
     "IterableProducts",
     "ProductGroup",
     "ProductRows",
     "check_first",
+    "check_mapping",
     "encode_checked",
     "encode_unchecked",
     "is_valid",
@@ -54,6 +57,9 @@ ProductRows = IterableProducts | ArrowTable | str | Path
 
 _ATTRIBUTES = frozenset(list_field_names(Product))
 _escape = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+_NO_MAPPING = "must be a mapping of attributes, or a Product"
+_NO_KEY = "must be the key of a product, as text"
 
 _NAMED_LENGTH = 100
 """Characters of an id in a failure."""
@@ -140,7 +146,20 @@ def read_keys(keys: object, slice_size: int) -> RowSource:
     if isinstance(keys, ArrowTable):
         read = partial(_read_column, from_arrow(keys, vocabulary=PRODUCT_KEYS))
         keys = SlicedRows(read()) if isinstance(keys, Iterator) else ReplayableRows(read)
-    return read_rows("product_keys", keys, encode_key, slice_size)
+    return read_rows("product_keys", keys, encode_key, slice_size, _check_first_key)
+
+
+def _check_first_key(key: object) -> None:
+    """Check the first key: one that is no text is most likely wrong in all of them; one that is missing need not be.
+
+    Raises:
+        InvalidArgument: it is no text.
+    """
+    if isinstance(key, str | None):
+        return
+    code = "row.product_key" if hasattr(key, "product_key") else 'row["product_key"]' if hasattr(key, "keys") else ""
+    proposal = code and f"; pass {code} for each row"
+    raise InvalidArgument("product_keys[0]", f"{_NO_KEY}{proposal}")
 
 
 def _read_column(columns: Columns) -> Iterator[Iterable[Any]]:
@@ -170,12 +189,24 @@ def read_rows(
     return RowSource(lambda: _encode(rows, encode, slice_size, check_first), is_replayable(rows))
 
 
-def check_first(product: object) -> None:
-    """Check the attributes of the first product: one that is not known is most likely wrong in all of them.
+def check_mapping(product: object) -> None:
+    """Check that the first product is a mapping: if it is none, most likely none of them is one.
 
     Raises:
-        InvalidArgument: it has an attribute that is not known.
+        InvalidArgument: it is no mapping.
     """
+    if not isinstance(product, UnparsedRow) and fields_of(product) is None:
+        proposal = describe_mapping(product, tuples="dict(zip(columns, row))")
+        raise InvalidArgument("products[0]", f"{_NO_MAPPING}{proposal}")
+
+
+def check_first(product: object) -> None:
+    """Check the first product, as `check_mapping` does and its attributes: what is wrong is most likely so in all.
+
+    Raises:
+        InvalidArgument: it is no mapping, or has an attribute that is not known.
+    """
+    check_mapping(product)
     fields = None if isinstance(product, UnparsedRow) else fields_of(product)
     unknown = [] if fields is None else [*_find_unknown(product, fields)]
     if unknown:
@@ -210,7 +241,7 @@ def encode_unchecked(row: object) -> tuple[str, str]:
         InvalidRow: it is no product, has no id, or cannot be written as JSON.
     """
     if fields_of(row) is None:
-        raise InvalidRow("must be a mapping of attributes, or a Product")
+        raise InvalidRow(_NO_MAPPING)
     try:
         plain: dict[str, Any] = to_plain(row)
         product_id = plain.get("id")
@@ -229,7 +260,7 @@ def encode_key(row: object) -> tuple[str, str]:
         InvalidRow: it is no text.
     """
     if not isinstance(row, str) or not row.strip():
-        raise InvalidRow("must be the key of a product, as text", "product_key")
+        raise InvalidRow(_NO_KEY, "product_key")
     try:
         row.encode()
     except UnicodeEncodeError:

@@ -19,10 +19,12 @@ from svc_async.batch.destination import Destination
 from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
 from svc_async.batch.packing.lane_count import count_lanes
 from svc_async.batch.products.codec import (
+    CheckFirst,
     Encode,
     IterableProducts,
     ProductRows,
     check_first,
+    check_mapping,
     encode_checked,
     encode_unchecked,
     is_valid,
@@ -248,7 +250,7 @@ class Products(CatalogProducts):
                         products=attrs.evolve(self, **make_sending_hooks(store, self._pipeline.clock)),
                         snapshot=SpilledProducts(rows, spill)
                         if isinstance(rows, Snapshot)
-                        else ListedProducts(rows, check_first if self._pipeline.validate else None),
+                        else ListedProducts(rows, self._check_first),
                         accepts=partial(is_valid, encode=self._encode),
                         settings=batch,
                     ),
@@ -322,8 +324,11 @@ class Products(CatalogProducts):
         return {"kind": "catalog", "list_id": self.product_catalog_id}
 
     def _read(self, products: ProductRows) -> RowSource:
-        first = check_first if self._pipeline.validate else None
-        return read_products(products, self._encode, self.sizes.slice_rows, first)
+        return read_products(products, self._encode, self.sizes.slice_rows, self._check_first)
+
+    @property
+    def _check_first(self) -> CheckFirst:
+        return check_first if self._pipeline.validate else check_mapping
 
     @property
     def _encode(self) -> Encode:
