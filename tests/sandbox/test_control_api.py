@@ -265,6 +265,12 @@ async def test_fields_of_faults_do_what_the_arguments_do(raw: RawClient, ask: As
         ({"kind": "operation_errors", "messages": {"x": "no"}}, "messages must be an object such as *"),
         ({"kind": "operation_errors", "messages": {"0": 1}}, "messages must be an object such as *"),
         ({"kind": "operation_errors", "messages": {}}, "messages must be an object such as *"),
+        (
+            {"kind": "operation_errors", "method": "PUT", "path": "*/products"},
+            "method and path must select a batch of users for operation_errors, such as POST [*]/users",
+        ),
+        ({"kind": "product_errors", "stage": "after"}, "stage must be before or effect for product_errors"),
+        ({"kind": "product_errors", "messages": {"-1": "no"}}, "messages must be an object such as *"),
         ({"kind": "http", "code": 5}, "code must be a text of 1 to 500 characters"),
         ({"kind": "html", "status": 599}, "status is no status that HTTP knows"),
     ],

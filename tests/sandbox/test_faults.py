@@ -1,17 +1,36 @@
 import asyncio
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import aiohttp
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from svc_async.sandbox import Fault, Faults, SandboxConfig
+from svc_async.sandbox.api import OPERATIONS
+from svc_async.sandbox.server.faults.calls import BATCHES_OF_PRODUCTS, BATCHES_OF_USERS, Calls
 from tests.support.browser import Browser
 from tests.support.raw_client import RawClient
 from tests.support.v2_client import RecordingReceiver, V2Client
 
 USER = [{"operation_type": "Update", "params": {"users": [{"partner_user_id": ["1"]}]}}]
 USERS = "*/custom_audiences/*/users"
+PRODUCTS = "*/products"
+OPERATION_ERRORS, PRODUCT_ERRORS = Fault.operation_errors({0: "no"}), Fault.product_errors({0: "no"})
+NO_USERS = [
+    ("PUT", PRODUCTS),
+    ("POST", PRODUCTS),
+    ("GET", "*/cards"),
+    ("GET", "*"),
+    ("PUT", USERS),
+    ("POST", "/12/accounts/*/users"),  # the path begins with /ads or /ads-sandbox
+    ("POST", "*/custom_audiences//users"),
+    ("POST", "*/users/"),
+    ("*", "*/custom_audiences/?/?/users"),
+]
+NO_PRODUCTS = [("POST", PRODUCTS), ("GET", PRODUCTS), ("PUT", "*/product"), ("DELETE", USERS), ("*", "*/cards")]
 
 
 def count_users(raw: RawClient) -> int:
@@ -85,6 +104,24 @@ async def test_chance_comes_from_a_seed(raw: RawClient, path: str) -> None:
         (lambda faults: faults.on().do(Fault.hang(), stage="Before"), "stage must be one of before, effect, after"),
         (lambda faults: faults.on().do(Fault.hang), "fault must be a Fault, such as"),
         (lambda faults: faults.on().do("hang"), "fault must be a Fault, such as"),
+        *(
+            (lambda faults, at=at, fault=fault: faults.on(*at).do(fault), rf"^method and path must select {what}")
+            for what, fault, wrong in (
+                ("a batch of users for operation_errors, such as POST \\*/users$", OPERATION_ERRORS, NO_USERS),
+                ("a batch of users for partial_counts", Fault.partial_counts(success=0), NO_USERS),
+                ("a batch of users for late", Fault.late(5, OPERATION_ERRORS), NO_USERS),
+                ("an upsert or a deletion of products for product_errors, such as PUT", PRODUCT_ERRORS, NO_PRODUCTS),
+            )
+            for at in wrong
+        ),
+        (
+            lambda faults: faults.on("POST", USERS).do(Fault.partial_counts(success=0), stage="before"),
+            "^stage must be after for partial_counts$",
+        ),
+        (
+            lambda faults: faults.on("PUT").do(PRODUCT_ERRORS, stage="after"),
+            "^stage must be before or effect for product_errors$",
+        ),
     ],
 )
 def test_what_could_never_strike_is_not_armed(arm: Callable[[Faults], object], reason: str) -> None:
@@ -309,3 +346,65 @@ async def test_an_injected_error_on_a_page_is_a_page(browser: Browser, path: str
 async def test_an_error_of_a_grant_has_a_word_of_rfc_6749(raw: RawClient, status: int, error: str) -> None:
     raw.sandbox.faults.on("POST", "/2/oauth2/token").once().do(Fault.http(status))
     assert (await raw.post_form("/2/oauth2/token", {})).json["error"] == error
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "*",
+        "*/users",
+        USERS,
+        "*users",
+        "**/accounts/**",
+        "/ads/12/accounts/18ce54d4x5t/custom_audiences/1nmth/users",
+        "/ads-sandbox/12/batch/accounts/a/do_not_reach_lists/b/users",
+        "/ads/12/*/[a-z]*/user[!x]",
+        "/ads/??/accounts/?*x/custom_audiences/?/users",
+    ],
+)
+def test_whatever_pattern_may_select_a_batch_is_armed(path: str) -> None:
+    faults = Faults()
+    for method in ("*", "POST"):
+        faults.on(method, path).do(OPERATION_ERRORS)
+    assert len(faults.armed) == 2
+
+
+@pytest.mark.parametrize("calls", [BATCHES_OF_USERS, BATCHES_OF_PRODUCTS])
+def test_the_calls_that_a_fault_can_strike_are_those_of_the_service(calls: Calls) -> None:
+    known = {(operation.method, operation.path) for operation in OPERATIONS}
+    assert {(method, path) for method in calls.methods for path in calls.paths} <= known
+    if calls is BATCHES_OF_USERS:
+        assert set(calls.paths) == {operation.path for operation in OPERATIONS if operation.batch}
+
+
+@given(st.text(alphabet="/a*?bu", max_size=12), st.text(alphabet="ab", min_size=1, max_size=3))
+def test_a_pattern_that_selects_a_call_is_never_refused(pattern: str, id_: str) -> None:
+    calls = Calls("x", "x", ("GET",), ("/a/{id}/b",))
+    for path in (f"/ads/a/{id_}/b", f"/ads-sandbox/a/{id_}/b"):
+        for tried in (pattern, f"/ads*{pattern}", f"*{pattern}/b", f"/ads/a{pattern}"):
+            if fnmatchcase(path, tried):
+                assert calls.may_match("GET", tried)
+
+
+async def test_a_fault_of_batches_leaves_other_requests_alone(raw: RawClient) -> None:
+    users = raw.sandbox.faults.on().nth(2).do(OPERATION_ERRORS)
+    counts = raw.sandbox.faults.on().nth(1).do(Fault.partial_counts(success=0))
+    for path in (f"{raw.account}/cards", raw.account, f"{raw.account}/custom_audiences/x/users"):
+        assert (await raw("GET", path)).status in {200, 404}
+    assert (await raw.send_users(USER)).data == {"success_count": 0, "total_count": 1}
+    assert (await raw.send_users(USER)).status == 400
+    assert (users.seen, users.struck, counts.seen, counts.struck) == (2, 1, 2, 1)
+
+
+async def test_a_body_that_is_no_batch_is_refused_as_ever(raw: RawClient) -> None:
+    raw.sandbox.faults.on("POST", USERS).do(OPERATION_ERRORS)
+    for body in (b"{}", b"[", b""):
+        got = await raw.send_users(body)
+        assert (got.status, "operation_errors" in got.json) == (400, False)
+
+
+@pytest.mark.parametrize("make", [Fault.operation_errors, Fault.product_errors])
+@pytest.mark.parametrize("messages", [{}, {"0": "no"}, {-1: "no"}, {0: 1}, {True: "no"}, ["no"], None])
+def test_messages_are_strings_by_positions(make: Callable[[Any], Fault], messages: Any) -> None:
+    with pytest.raises(ValueError, match="^messages must be a mapping of positions from 0 to strings, such as"):
+        make(messages)

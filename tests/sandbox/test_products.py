@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox import Sandbox, SandboxConfig
+from svc_async.sandbox import Fault, Sandbox, SandboxConfig
 from svc_async.sandbox.api.ads.iso_codes import COUNTRIES, CURRENCIES
 from tests.support.raw_client import RawClient, open_raw_client
 
@@ -345,3 +345,32 @@ def test_the_tables_of_codes_are_those_of_iso() -> None:
     assert {each.alpha_2 for each in pycountry.countries} == COUNTRIES
     # Of the currencies, a release of the library may have a few more or fewer: they come and go every year.
     assert len({each.alpha_3 for each in pycountry.currencies} ^ CURRENCIES) <= 5
+
+
+async def test_a_fault_refuses_single_products_and_keys(raw: RawClient, path: str) -> None:
+    (first,) = await upsert(raw, path, make_product("a"))
+    raw.sandbox.faults.on("*", "*/products").times(2).do(Fault.product_errors({1: "no such brand"}, code="ODD"))
+    results = await upsert(raw, path, make_product("b"), make_product("a", size="L"), make_product("c"))
+    assert [(result["id"], result["status"]) for result in results] == [
+        ("b", "CREATE_SUCCESS"),
+        ("a", "ERROR"),
+        ("c", "CREATE_SUCCESS"),
+    ]
+    assert results[1] == first | {"status": "ERROR", "errors": [{"code": "ODD", "message": "no such brand"}]}
+    assert [product.get("size") for product in (await raw("GET", path)).data] == [None] * 3
+
+    keys = [result["product_key"] for result in results]
+    deleted = (await send(raw, "DELETE", path, {"product_keys": keys})).data["delete_products"]
+    assert [(each["product_key"], each["failed_product_key"], each["message"]) for each in deleted] == [
+        (keys[0], None, None),
+        (None, keys[1], "no such brand"),
+        (keys[2], None, None),
+    ]
+    assert await list_ids(raw, path) == ["a"]
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(product_messages="strings")])
+async def test_the_errors_of_a_refused_product_may_be_strings(raw: RawClient, path: str) -> None:
+    raw.sandbox.faults.on("PUT", "*/products").once().do(Fault.product_errors({0: "no"}), stage="effect")
+    (result,) = await upsert(raw, path, GOOD)
+    assert (result["status"], result["errors"], await list_ids(raw, path)) == ("ERROR", ["no"], [])

@@ -176,6 +176,7 @@ class FaultKind:
 _SECONDS = NumberField("seconds", "Seconds", 5.0, 0, 86_400)
 _STATUS = NumberField("status", "Status", 503, 400, 599, whole=True)
 _CODE = TextField("code", "Code (optional)")
+_MESSAGES = MessagesField("messages", "Messages by position, from 0", {"0": "injected"})
 
 KINDS: tuple[FaultKind, ...] = (
     FaultKind(
@@ -218,7 +219,12 @@ KINDS: tuple[FaultKind, ...] = (
     FaultKind(
         "operation_errors",
         "Batch: refuse operations",
-        (MessagesField("messages", "Messages by position, from 0", {"0": "injected"}), _CODE),
+        (_MESSAGES, _CODE),
+    ),
+    FaultKind(
+        "product_errors",
+        "Products: refuse single ones",
+        (_MESSAGES, _CODE),
     ),
     FaultKind(
         "late",
@@ -241,7 +247,11 @@ def arm(faults: Faults, body: Mapping[str, Any]) -> Injection:
     fault = _make_fault(body, _COMMON)
     if len(faults.armed) >= _MOST_ARMED:
         raise Refusal(409, Problem("TOO_MANY_FAULTS", f"{_MOST_ARMED} faults are armed; clear them first"))
-    return _narrow(_select(faults, body), body).do(fault, stage=_read_stage(body))
+    plan, stage = _narrow(_select(faults, body), body), _read_stage(body)
+    try:
+        return plan.do(fault, stage=stage)
+    except ValueError as error:
+        raise Refusal(400, Problem("INVALID_PARAMETER", str(error), str(error).partition(" ")[0])) from None
 
 
 def _make_fault(body: Mapping[str, Any], common: Sequence[str] = ()) -> Fault:

@@ -72,6 +72,7 @@ class Exchange:
     _operation: Operation | None = attrs.field(default=None, init=False)
     _echo: dict[str, Any] = attrs.field(factory=dict[str, Any], init=False)
     _call: Call | None = attrs.field(default=None, init=False)
+    _refused_items: dict[int, Problem] = attrs.field(factory=dict[int, Problem], init=False)
 
     async def run(self, faults: Faults) -> Reply | None:
         """Process the request; None means that nothing is left to send."""
@@ -161,6 +162,7 @@ class Exchange:
             body=self.body,
             now=self.sandbox.clock.now(),
             sandbox=self.sandbox,
+            refused_items=self._refused_items,
         )
 
     def _find_own_address(self) -> str:
@@ -267,12 +269,19 @@ class Exchange:
         format_ = self.gatekeeper.format_of(self.request.method, self.path)
         return render_refusal(format_, Refusal(status, problem, headers=headers), {"params": {}})
 
-    def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
-        """Return the answer that refuses a group because of some of its operations."""
+    def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply | None:
+        """Return the answer that refuses a group because of some of its operations; None if it is no group."""
         problems = {index: [problem] for index, problem in by_operation.items()}
-        total = len(msgspec.json.decode(self.body, type=list[msgspec.Raw]))
+        try:
+            total = len(msgspec.json.decode(self.body, type=list[msgspec.Raw]))
+        except msgspec.DecodeError:
+            return None
         errors = list_operation_errors(problems, total, self.sandbox.config.batch_errors)
         return Reply(400, render_json({"errors": [], "operation_errors": errors, "request": []}))
+
+    def refuse_items(self, by_position: Mapping[int, Problem]) -> None:
+        """Let the request refuse its items at these positions, and process the others."""
+        self._refused_items |= by_position
 
     async def send(self, reply: Reply, *, cut: int | None = None, pause: float = 0.0) -> None:
         """Send an answer cut short after `cut` bytes, or with `pause` seconds between its pieces."""

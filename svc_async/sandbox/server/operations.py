@@ -75,6 +75,7 @@ class Call:
         secure: whether it came over https.
         body: the raw body; the fields of a JSON object or a form are in `params` and `sent` too.
         sandbox: the state that it works on.
+        refused_items: the items that a fault refuses, by their positions.
     """
 
     operation: "Operation"
@@ -87,6 +88,7 @@ class Call:
     body: bytes
     now: datetime
     sandbox: Context
+    refused_items: Mapping[int, Problem] = attrs.field(factory=dict[int, Problem])
 
     @property
     def app_channels(self) -> AppChannels:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from svc_async.sandbox.api.ads.common import without_dates
 from svc_async.sandbox.api.ads.iso_codes import CURRENCIES
 from svc_async.sandbox.api.ads.product_catalogs import find_catalog
-from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
+from svc_async.sandbox.refusal import Finding, Problem, invalid, missing, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.server.params import Param, integer, json_field, text
 from svc_async.sandbox.server.reading import read_fields
@@ -170,10 +170,14 @@ def _upsert(call: Call) -> Answer:
     results: list[dict[str, Any]] = []
     for index, item in enumerate(items):
         merchant_id = _get_merchant_id(item)
-        if merchant_id is not None and times[merchant_id] > 1:
+        row = known.get(merchant_id or "")
+        if index in call.refused_items:
+            found = [Finding("PROD-08b", call.refused_items[index])]
+            results.append(_make_result(call, merchant_id, row, "ERROR", errors=found))
+        elif merchant_id is not None and times[merchant_id] > 1:
             results += _refuse_duplicate(call, merchant_id)
         else:
-            results.append(_upsert_one(call, catalog, known.get(merchant_id or ""), item, at=f"products[{index}]"))
+            results.append(_upsert_one(call, catalog, row, item, at=f"products[{index}]"))
     return Answer({"products_response": results})
 
 
@@ -325,13 +329,20 @@ def _delete(call: Call) -> Answer:
     _refuse_empty(call, keys, "product_keys", rule="PROD-11")
     if not all(isinstance(key, str) and key for key in keys):
         refuse(invalid("PROD-11", "holds strings", "product_keys"))
-    return Answer({"delete_products": [_delete_one(call, catalog, key) for key in keys]})
+    return Answer(
+        {
+            "delete_products": [
+                _delete_one(call, catalog, key, call.refused_items.get(at)) for at, key in enumerate(keys)
+            ]
+        }
+    )
 
 
-def _delete_one(call: Call, catalog: Row, key: str) -> dict[str, str | None]:
+def _delete_one(call: Call, catalog: Row, key: str, problem: Problem | None) -> dict[str, str | None]:
     row = call.sandbox.store[_KIND].get(key, owner=catalog.id)
-    if row is None:
-        return {"product_key": None, "failed_product_key": key, "message": "the catalog has no such product"}
+    if problem is not None or row is None:
+        message = "the catalog has no such product" if problem is None else problem.message
+        return {"product_key": None, "failed_product_key": key, "message": message}
     call.sandbox.store[_KIND].remove(row)
     return {"product_key": key, "failed_product_key": None, "message": None}
 

@@ -8,7 +8,7 @@ counts every request that matches it. Of several that would strike a request at 
 first does.
 """
 
-from svc_async.sandbox.server.faults.fault import Fault, FaultTarget, Stage
-from svc_async.sandbox.server.faults.plan import METHODS, STAGES, Faults, Injection, Plan
+from svc_async.sandbox.server.faults.fault import STAGES, Fault, FaultTarget, Stage
+from svc_async.sandbox.server.faults.plan import METHODS, Faults, Injection, Plan
 
 __all__ = ["METHODS", "STAGES", "Fault", "FaultTarget", "Faults", "Injection", "Plan", "Stage"]

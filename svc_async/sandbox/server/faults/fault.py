@@ -2,18 +2,20 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import attrs
 import msgspec
 
 from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import Problem
+from svc_async.sandbox.server.faults.calls import BATCHES_OF_PRODUCTS, BATCHES_OF_USERS, Calls
 from svc_async.sandbox.server.rendering import Reply, render_json
 
-__all__ = ["Fault", "FaultTarget", "Stage"]
+__all__ = ["STAGES", "Fault", "FaultTarget", "Stage"]
 
 Stage = Literal["before", "effect", "after"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 class FaultTarget(Protocol):
@@ -43,9 +45,12 @@ class FaultTarget(Protocol):
         """Return a refusal in the format of this part of the service."""
         ...
 
-    def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply:
-        """Return the answer that refuses a group because of some of its operations."""
+    def refuse_operations(self, by_operation: Mapping[int, Problem]) -> Reply | None:
+        """Return the answer that refuses a group because of some of its operations; None if it is no group."""
         ...
+
+    def refuse_items(self, by_position: Mapping[int, Problem]) -> None:
+        """Let the request refuse its items at these positions, and process the others."""
 
 
 Act = Callable[[FaultTarget, Reply | None], Awaitable[Reply | None]]
@@ -59,12 +64,16 @@ class Fault:
     Attributes:
         name: its name in messages.
         ends: whether the request is over when the fault has acted, even without a reply.
+        calls: the only calls that it can strike; None for all.
+        stages: the stages at which it can strike.
     """
 
     name: str
     act: Act = attrs.field(repr=False)
     stage: Stage = "before"
     ends: bool = True
+    calls: Calls | None = None
+    stages: tuple[Stage, ...] = STAGES
 
     @classmethod
     def http(
@@ -201,7 +210,7 @@ class Fault:
 
     @classmethod
     def partial_counts(cls, *, success: int, total: int | None = None) -> "Fault":
-        """Apply the request and answer with these counts; without `total`, with the right one."""
+        """Apply a batch of users and answer with these counts; without `total`, with the right one."""
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
             del exchange
@@ -212,17 +221,37 @@ class Fault:
                 counts.update(success_count=success, total_count=counts["total_count"] if total is None else total)
             return attrs.evolve(reply, body=render_json(answer))
 
-        return cls("partial_counts", act, stage="after")
+        return cls("partial_counts", act, stage="after", calls=BATCHES_OF_USERS, stages=("after",))
 
     @classmethod
     def operation_errors(cls, messages: Mapping[int, str], *, code: str = "INVALID_PARAMETER") -> "Fault":
-        """Refuse the group because of the operations with these indices."""
+        """Refuse a batch of users because of the operations at these positions.
 
-        async def act(exchange: FaultTarget, reply: Reply | None) -> Reply:
-            del reply
-            return exchange.refuse_operations({index: Problem(code, message) for index, message in messages.items()})
+        Raises:
+            ValueError: the messages are no strings by positions.
+        """
+        problems = _make_problems(messages, code)
 
-        return cls("operation_errors", act)
+        async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
+            return exchange.refuse_operations(problems) or reply
+
+        return cls("operation_errors", act, ends=False, calls=BATCHES_OF_USERS)
+
+    @classmethod
+    def product_errors(cls, messages: Mapping[int, str], *, code: str = "INVALID_PARAMETER") -> "Fault":
+        """Refuse the products at these positions of an upsert, or keys of a deletion, and process the others.
+
+        Raises:
+            ValueError: the messages are no strings by positions.
+        """
+        problems = _make_problems(messages, code)
+
+        async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
+            exchange.refuse_items(problems)
+            return reply
+
+        stages: tuple[Stage, ...] = ("before", "effect")
+        return cls("product_errors", act, ends=False, calls=BATCHES_OF_PRODUCTS, stages=stages)
 
     @classmethod
     def late(cls, seconds: float, then: "Fault | None" = None) -> "Fault":
@@ -234,7 +263,7 @@ class Fault:
             exchange.take_effect_in(seconds)
             return await meanwhile.act(exchange, reply)
 
-        return cls(f"late({seconds:g})", act, stage="effect")
+        return cls(f"late({seconds:g})", act, stage="effect", calls=meanwhile.calls)
 
 
 _CODES = {
@@ -245,6 +274,17 @@ _CODES = {
     500: "INTERNAL_ERROR",
     503: "OVER_CAPACITY",
 }
+
+
+def _make_problems(messages: Mapping[int, str], code: str) -> Mapping[int, Problem]:
+    if not isinstance(messages, Mapping) or not messages or not all(map(_is_message, messages.items())):
+        raise ValueError('messages must be a mapping of positions from 0 to strings, such as {0: "a message"}')
+    return {position: Problem(code, message) for position, message in messages.items()}
+
+
+def _is_message(item: tuple[object, object]) -> bool:
+    position, message = item
+    return isinstance(position, int) and not isinstance(position, bool) and position >= 0 and isinstance(message, str)
 
 
 def _find_status(status: int) -> HTTPStatus:

@@ -4,17 +4,15 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
-from typing import get_args
 
 import attrs
 
 from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.server.faults.fault import Fault, Stage
 
-__all__ = ["METHODS", "STAGES", "Faults", "Injection", "Plan"]
+__all__ = ["METHODS", "Faults", "Injection", "Plan"]
 
 METHODS = ("*", "GET", "POST", "PUT", "DELETE")
-STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 @attrs.define
@@ -38,7 +36,8 @@ class Injection:
 
     def applies_to(self, method: str, path: str, *, is_taken: bool) -> bool:
         """Count a request and return whether the fault strikes it; not if another `is_taken` for its stage."""
-        if not self.plan.matches(method, path):
+        calls = self.fault.calls
+        if not self.plan.matches(method, path) or not (calls is None or calls.include(method, path)):
             return False
         self.seen += 1
         if not self.plan.selects(self.seen, self.struck):
@@ -119,12 +118,18 @@ class Plan:
 
         Raises:
             TypeError: it is no fault.
-            ValueError: there is no such stage.
+            ValueError: there is no such stage, or the fault can never strike there, or what the plan selects.
         """
         if not isinstance(fault, Fault):
             raise TypeError("fault must be a Fault, such as Fault.http(503)")
         if stage is not None:
             check_kind("stage", Stage, stage)
+        if (stage or fault.stage) not in fault.stages:
+            raise ValueError(f"stage must be {' or '.join(fault.stages)} for {fault.name}")
+        if fault.calls is not None and not fault.calls.may_match(self.method, self.path):
+            raise ValueError(
+                f"method and path must select {fault.calls.name} for {fault.name}, such as {fault.calls.example}"
+            )
         injection = Injection(self, fault, stage or fault.stage, next(self.faults.numbers))
         self.faults.armed.append(injection)
         return injection
