@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from svc_async import BatchError, InvalidArgument, Rows, Session
-from svc_async.ads.products import ProductUpsertResult
+from svc_async.ads.products import ProductUpsertResult, ProductUpsertStatus
 from svc_async.batch.products.products import Products
 from svc_async.handles import AccountHandle
 from svc_async.sandbox import Sandbox
@@ -156,7 +156,10 @@ async def test_a_product_that_is_no_mapping(
     ("key", "proposal"),
     [
         ({"product_key": "k"}, '; pass row["product_key"] for each row'),
-        (ProductUpsertResult(product_key="k", status="NO_CHANGE"), "; pass row.product_key for each row"),
+        (
+            ProductUpsertResult(product_key="k", status=ProductUpsertStatus.NO_CHANGE),
+            "; pass row.product_key for each row",
+        ),
         (("k",), ""),
         (5, ""),
     ],
@@ -198,10 +201,12 @@ async def test_rows_of_a_cursor_of_asyncpg(
     connection: asyncpg.Connection, account: AccountHandle, sandbox: Sandbox
 ) -> None:
     users = account.custom_audience(sandbox.audience_id).users
+    cursor: Any = connection.cursor(QUERY)
     with pytest.raises(BatchError, match=r"members\[0\] must be a mapping of identifiers; pass dict\(row\) for each"):
-        await users.upload(connection.cursor(QUERY))
+        await users.upload(cursor)
     assert (await users.upload(dict(row) async for row in connection.cursor(QUERY))).accepted == 1_500
-    assert (await users.upload(Rows(["email", "phone_number"], connection.cursor(QUERY)))).accepted == 1_500
+    rows = Rows(["email", "phone_number"], (tuple(row) async for row in connection.cursor(QUERY)))
+    assert (await users.upload(rows)).accepted == 1_500
 
 
 async def test_a_cursor_of_asyncpg_is_none_of_the_db_api(connection: asyncpg.Connection) -> None:

@@ -1,7 +1,6 @@
 """The calls that a fault can strike, where it says something that only their answers have."""
 
 import re
-from collections.abc import Callable
 
 import attrs
 
@@ -50,27 +49,28 @@ def _may_match_path(pattern: str, path: str) -> bool:
     wild = _SET.sub("?", pattern)
     reached = _skip_stars(wild, {0})
     for each in _ID.sub(_ID_PLACE, path):
-        if each == _ID_PLACE:
-            reached = _advance_over_id(wild, reached)
-        else:
-            reached = _advance(wild, reached, lambda sign, letter=each: sign in ("?", letter))
+        reached = (_advance_over_id if each == _ID_PLACE else _advance)(wild, reached, each)
     return len(wild) in reached
 
 
-def _advance(wild: str, reached: set[int], accepts: Callable[[str], bool]) -> set[int]:
-    """Return the places in a pattern that are reached with one more character."""
+def _advance(wild: str, reached: set[int], each: str) -> set[int]:
+    """Return the places in a pattern that are reached with one more character, or one of an id."""
     left = {place for place in reached if place < len(wild)}
     stars = {place for place in left if wild[place] == "*"}
-    return _skip_stars(wild, stars | {place + 1 for place in left - stars if accepts(wild[place])})
+    return _skip_stars(wild, stars | {place + 1 for place in left - stars if _accepts(wild[place], each)})
 
 
-def _advance_over_id(wild: str, reached: set[int]) -> set[int]:
+def _accepts(sign: str, each: str) -> bool:
+    return sign in ("?", each) or (each == _ID_PLACE and sign != "/")
+
+
+def _advance_over_id(wild: str, reached: set[int], each: str) -> set[int]:
     """Return the places that are reached with an id: one character or more, none of them a slash."""
     found: set[int] = set()
-    frontier = _advance(wild, reached, lambda sign: sign != "/")
+    frontier = _advance(wild, reached, each)
     while not frontier <= found:
         found |= frontier
-        frontier = _advance(wild, frontier, lambda sign: sign != "/")
+        frontier = _advance(wild, frontier, each)
     return found
 
 

@@ -276,7 +276,7 @@ _CODES = {
 }
 
 
-def _make_problems(messages: Mapping[int, str], code: str) -> Mapping[int, Problem]:
+def _make_problems(messages: Any, code: str) -> Mapping[int, Problem]:
     if not isinstance(messages, Mapping) or not messages or not all(map(_is_message, messages.items())):
         raise ValueError('messages must be a mapping of positions from 0 to strings, such as {0: "a message"}')
     return {position: Problem(code, message) for position, message in messages.items()}
