@@ -35,9 +35,7 @@ _CLAIMED = (
     "the inbox has events that another receiver has claimed (%d); they are handled when it has released them, or when "
     "its lease has ended"
 )
-_AGAIN = (
-    "events of a process that ended without closing, lately or before, are handled (%d), some of them again"
-)
+_AGAIN = "events of a process that ended without closing, lately or before, are handled (%d), some of them again"
 _STARTS_WITHIN = 1.0
 """Seconds that what was restored waits until the start of the application is complete, unless a delivery comes."""
 _WAITS_FOR_OTHERS = 60.0

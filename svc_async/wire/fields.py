@@ -29,7 +29,7 @@ def fields_of(value: object) -> Mapping[str, Any] | None:
 
 
 def describe_mapping(row: object, *, tuples: str) -> str:
-    """Return what to pass for a row that is no mapping, to end a rule; empty if that cannot be told from its type.
+    """Return what to pass for a row that is no mapping, as the end of a rule; empty if its type does not say.
 
     Args:
         row: the row, of which no value is repeated.

@@ -52,6 +52,7 @@ class Exchange:
         closed: set when the client has disconnected or the sandbox closes.
         unreadable: why the body could not be read; it is empty then.
         response: what was sent already, by a fault or by an operation that writes its own answer.
+        refused_items: the items of the request that a fault refuses, by their positions.
     """
 
     sandbox: Context
@@ -65,6 +66,7 @@ class Exchange:
     closed: asyncio.Event
     unreadable: Refusal | None = None
     response: web.StreamResponse | None = None
+    refused_items: dict[int, Problem] = attrs.field(factory=dict[int, Problem], init=False)
     _began: float = attrs.field(
         default=attrs.Factory(lambda exchange: exchange.sandbox.clock.monotonic(), takes_self=True), init=False
     )
@@ -72,7 +74,6 @@ class Exchange:
     _operation: Operation | None = attrs.field(default=None, init=False)
     _echo: dict[str, Any] = attrs.field(factory=dict[str, Any], init=False)
     _call: Call | None = attrs.field(default=None, init=False)
-    _refused_items: dict[int, Problem] = attrs.field(factory=dict[int, Problem], init=False)
 
     async def run(self, faults: Faults) -> Reply | None:
         """Process the request; None means that nothing is left to send."""
@@ -162,7 +163,7 @@ class Exchange:
             body=self.body,
             now=self.sandbox.clock.now(),
             sandbox=self.sandbox,
-            refused_items=self._refused_items,
+            refused_items=self.refused_items,
         )
 
     def _find_own_address(self) -> str:
@@ -278,10 +279,6 @@ class Exchange:
             return None
         errors = list_operation_errors(problems, total, self.sandbox.config.batch_errors)
         return Reply(400, render_json({"errors": [], "operation_errors": errors, "request": []}))
-
-    def refuse_items(self, by_position: Mapping[int, Problem]) -> None:
-        """Let the request refuse its items at these positions, and process the others."""
-        self._refused_items |= by_position
 
     async def send(self, reply: Reply, *, cut: int | None = None, pause: float = 0.0) -> None:
         """Send an answer cut short after `cut` bytes, or with `pause` seconds between its pieces."""

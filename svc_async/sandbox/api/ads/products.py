@@ -172,7 +172,7 @@ def _upsert(call: Call) -> Answer:
         merchant_id = _get_merchant_id(item)
         row = known.get(merchant_id or "")
         if index in call.refused_items:
-            found = [Finding("PROD-08b", call.refused_items[index])]
+            found = [Finding("PROD-08c", call.refused_items[index])]
             results.append(_make_result(call, merchant_id, row, "ERROR", errors=found))
         elif merchant_id is not None and times[merchant_id] > 1:
             results += _refuse_duplicate(call, merchant_id)

@@ -77,10 +77,8 @@ def _advance_over_id(wild: str, reached: set[int], each: str) -> set[int]:
 def _skip_stars(wild: str, reached: set[int]) -> set[int]:
     """Add the places that are reached because a star stands for nothing."""
     found = set(reached)
-    for place in reached:
-        while place < len(wild) and wild[place] == "*":
-            place += 1  # noqa: PLW2901
-            found.add(place)
+    while behind := {place + 1 for place in found if wild[place : place + 1] == "*"} - found:
+        found |= behind
     return found
 
 

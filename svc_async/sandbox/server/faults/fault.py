@@ -49,8 +49,10 @@ class FaultTarget(Protocol):
         """Return the answer that refuses a group because of some of its operations; None if it is no group."""
         ...
 
-    def refuse_items(self, by_position: Mapping[int, Problem]) -> None:
-        """Let the request refuse its items at these positions, and process the others."""
+    @property
+    def refused_items(self) -> dict[int, Problem]:
+        """The items that the request refuses, by their positions; it processes the others."""
+        ...
 
 
 Act = Callable[[FaultTarget, Reply | None], Awaitable[Reply | None]]
@@ -247,7 +249,7 @@ class Fault:
         problems = _make_problems(messages, code)
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
-            exchange.refuse_items(problems)
+            exchange.refused_items.update(problems)
             return reply
 
         stages: tuple[Stage, ...] = ("before", "effect")
