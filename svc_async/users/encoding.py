@@ -203,12 +203,13 @@ class MemberEncoder:
         """Compile an encoder for a set of columns."""
         return RowEncoder(columns, identifiers=self._identifiers, bad_identifiers=self._bad_identifiers)
 
-    def check_first(self, member: object, where: str) -> None:
+    def check_first(self, member: object, where: str, *, tuples: str = "Rows(columns, rows)") -> None:
         """Check the first member: what is no mapping, or a key that is not known, is most likely wrong in all of them.
 
         Args:
             member: the member.
             where: its place in messages.
+            tuples: what to pass there for rows without names.
 
         Raises:
             InvalidArgument: it is no mapping, or has a key that is not known.
@@ -216,7 +217,7 @@ class MemberEncoder:
         invalid: dict[int, str] = {}
         mapping = _parse_member(member, 0, invalid)
         if invalid:
-            proposal = describe_mapping(member, tuples="Rows(columns, rows)") or f", such as {_EXAMPLE}"
+            proposal = describe_mapping(member, tuples=tuples) or f", such as {_EXAMPLE}"
             raise InvalidArgument(where, f"{invalid[0]}{proposal}")
         unknown = [key for key in mapping if key not in self._identifiers]
         if unknown:

@@ -108,8 +108,11 @@ async def test_a_member_that_is_no_mapping(
             assert isinstance(ended.value.__cause__, InvalidArgument)
             check_message(ended.value.__cause__, message)
         operation = {"operation_type": "Update", "params": {"users": [row, good]}}
-        with pytest.raises(BatchError, match=r"operations\[0\]\.params\.users\[0\] must be a mapping"):
+        with pytest.raises(BatchError) as unapplied:
             await users.apply([operation])
+        assert isinstance(unapplied.value.__cause__, InvalidArgument)
+        nested = message.replace("members[0]", "operations[0].params.users[0]")
+        check_message(unapplied.value.__cause__, nested.replace("Rows(columns, rows)", "dict(zip(columns, row))"))
     audience = account.custom_audience(sandbox.audience_id).users
     with pytest.raises((InvalidArgument, BatchError), match=r"members\[0\] must be a mapping"):
         await audience.sync([row, good], state=tmp_path / "state")
@@ -128,7 +131,7 @@ async def test_an_operation_that_is_no_mapping(account: AccountHandle, sandbox: 
     message = r"operations\[0\] must be an object with no keys but operation_type, params"
     with pytest.raises(InvalidArgument, match=message) as refused:
         await users.apply([first])
-    assert refused.value.rule.endswith("dict(zip(keys, row))") == isinstance(first, tuple)
+    assert refused.value.rule.endswith("dict(zip(columns, row))") == isinstance(first, tuple)
     with pytest.raises(BatchError, match=message):
         await users.apply(iter([first]))
 

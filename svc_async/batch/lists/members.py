@@ -132,7 +132,8 @@ async def _encode_operations(
             async with aclosing(slice_rows(users, slice_size)) as slices:
                 async for part in slices:
                     if first == 0:
-                        encoder.check_first(part[0], f"operations[{index - 1}].params.users[0]")
+                        where = f"operations[{index - 1}].params.users[0]"
+                        encoder.check_first(part[0], where, tuples="dict(zip(columns, row))")
                     yield _build_slice(encoder.encode(part), operation, first)
                     first += len(part)
 

@@ -136,6 +136,6 @@ def _parse_object(value: object, where: str, keys: Iterable[str]) -> Mapping[str
     fields = fields_of(value)
     if fields is None or not fields.keys() <= set(keys):
         rule = f"must be an object with no keys but {', '.join(keys)}"
-        proposal = describe_mapping(value, tuples="dict(zip(keys, row))") if fields is None else ""
+        proposal = describe_mapping(value, tuples="dict(zip(columns, row))") if fields is None else ""
         raise InvalidArgument(where, f"{rule}{proposal}")
     return fields
