@@ -403,6 +403,11 @@ async def test_a_body_that_is_no_batch_is_refused_as_ever(raw: RawClient) -> Non
         assert (got.status, "operation_errors" in got.json) == (400, False)
 
 
+def test_what_happens_meanwhile_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="^then must be a Fault, or None$"):
+        Fault.late(5, "hang")  # type: ignore[arg-type]  # what is refused
+
+
 @pytest.mark.parametrize("make", [Fault.operation_errors, Fault.product_errors])
 @pytest.mark.parametrize("messages", [{}, {"0": "no"}, {-1: "no"}, {0: 1}, {True: "no"}, ["no"], None])
 def test_messages_are_strings_by_positions(make: Callable[[Any], Fault], messages: Any) -> None:

@@ -259,6 +259,7 @@ class Fault:
     def late(cls, seconds: float, then: "Fault | None" = None) -> "Fault":
         """Apply the request some seconds later on the clock; at first do `then`, by default drop the connection."""
         check_kind("seconds", float, seconds)
+        check_kind("then", Fault | None, then)
         meanwhile = then or cls.drop_connection()
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply | None:
