@@ -3,14 +3,15 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_origin, overload
+from typing import Any, TypeVar, overload
 
 import attrs
 
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument
-from svc_async.value_rules import MAPPING, TEXT, ValueRule, or_none
+from svc_async.value_rules import MAPPING, TEXT, or_none
+from svc_async.wire.models import check_model
 from svc_async.wire.params import Param, segment, to_pairs
 from svc_async.wire.route import Reply, Request, Surface
 from svc_async.wire.writing import to_json
@@ -18,8 +19,6 @@ from svc_async.wire.writing import to_json
 __all__ = ["RawCalls"]
 
 T = TypeVar("T")
-
-_MODEL = ValueRule(lambda value: isinstance(value, type) or get_origin(value) is not None, "a class, such as a model")
 
 _MAIN_API = re.compile(r"/(1\.1|2)/")
 _ADS_API = re.compile(r"/\d+/")
@@ -76,11 +75,17 @@ class RawCalls(ABC):
             path: the path with its ids, not quoted and without a query. A path that starts with a version of the
                 advertising API (`/12/`, `/5/`) is sent to the ads host, any other to the base host.
             params: the query; values that are None are left out, several values are joined by commas.
-            json: the body; fields of models that are None are left out.
-            into: the model of the record in `data`; without it, the whole body is returned as plain values.
+            json: the body; what is None in it is left out. Of a pydantic model, pass what `model_dump()` returns.
+            into: the class of the record in `data`: of attrs, a dataclass, a `msgspec.Struct`, a pydantic `BaseModel`,
+                a `TypedDict` or `dict`; without it, the whole body is returned as plain values.
             surface: `"ads_sandbox"` for the sandbox host of the advertising API.
+
+        Raises:
+            InvalidArgument: an argument breaks its rule; nothing is sent.
+            UnexpectedAnswer: the answer does not fit the class; what was sent has been done.
         """
-        or_none(_MODEL).check("into", into)
+        if into is not None:
+            check_model(into)
         reply = Reply.BODY if into is None else Reply.RECORD
         request = attrs.evolve(_build(method, path, params, surface), into=into, reply=reply)
         if json is not None:
@@ -121,11 +126,12 @@ class RawCalls(ABC):
         Args:
             path: as in `request`.
             params: the query, without `cursor` and `with_total_count`.
-            into: the model of one record; without it, records are plain values.
+            into: the class of one record, as in `request`; without it, records are plain values.
             surface: `"ads_sandbox"` for the sandbox host of the advertising API.
         """
         or_none(MAPPING).check("params", params)
-        or_none(_MODEL).check("into", into)
+        if into is not None:
+            check_model(into)
         if params and not params.keys().isdisjoint({"cursor", "with_total_count"}):
             raise InvalidArgument(
                 "params", "must contain neither `cursor`, which `pages()` takes, nor `with_total_count`"

@@ -33,8 +33,15 @@ posts, media creatives and others are named there, but not shown: they have no m
 Whatever the service has besides is called by its path, with the same signing, rate limits and retries:
 
 - `await session.request("POST", f"/12/accounts/{id}/campaigns", params={...})` returns the body, or with `into=`
-  the record in `data` as a model of yours; `json=` is the body that is sent.
-- `session.iterate(f"/12/accounts/{id}/campaigns")` is an async iterator over the records of all pages.
+  the record in `data` as a model of yours; `json=` is the body that is sent. Of a pydantic model, pass what
+  `model_dump()` returns.
+- `session.iterate(f"/12/accounts/{id}/campaigns")` is an async iterator over the records of all pages; `into=` is the
+  class of one record.
+
+`into=` takes a class of attrs, a dataclass, a `msgspec.Struct`, a pydantic `BaseModel` (version 2), a `TypedDict`,
+`dict` or `dict[str, T]`. Anything else is refused before a request is sent. An answer that does not fit raises
+`UnexpectedAnswer`, which names the field (`Campaign.name is missing`); a write has been done then, and the answer is in
+`.body`.
 
 | Operation | Request | Call | |
 |---|---|---|---|

@@ -18,6 +18,7 @@ import msgspec
 
 from svc_async.errors import UnexpectedAnswer
 from svc_async.wire.envelope import NOT_JSON, Answer, Page, Unreadable
+from svc_async.wire.models import is_pydantic
 from svc_async.wire.route import Reply, Request, Surface
 from svc_async.wire.tolerant import Builder, Misfit, decode
 
@@ -158,6 +159,8 @@ _BODIES: Mapping[Reply, Any] = {
 @lru_cache(maxsize=1024)  # a caller's own models come and go
 def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any] | None:
     value = Any if into is None else into
+    if is_pydantic(into):
+        return None
     try:
         return msgspec.json.Decoder(value if reply is Reply.BODY else _BODIES[reply][value])
     except TypeError:

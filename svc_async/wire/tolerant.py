@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_ori
 import attrs
 
 from svc_async.printable import replace_surrogates
+from svc_async.wire.models import Misfit, is_pydantic, list_model_fields, read_pydantic
 from svc_async.wire.records import Record
 
 if TYPE_CHECKING:
@@ -56,10 +57,6 @@ def _parse_float(number: str) -> float | str:
 
 
 _MAX_DIGITS = 4_300  # what Python converts
-
-
-class Misfit(Exception):
-    """A value does not fit its type; the message names fields and rules, never values."""
 
 
 @attrs.frozen
@@ -110,6 +107,8 @@ def _converter(builder: Builder) -> "Converter":
     converter.register_structure_hook_factory(
         lambda kind: isinstance(kind, type) and attrs.has(kind), lambda kind: _ModelHook(kind, builder, converter)
     )
+    converter.register_structure_hook_factory(_is_plain_model, lambda kind: _plain_model_hook(kind, converter))
+    converter.register_structure_hook_factory(is_pydantic, lambda _: _read_pydantic)
     return converter
 
 
@@ -180,6 +179,37 @@ class _ModelHook:
 
     def _name(self, field: "attrs.Attribute[Any]") -> str:
         return f"{_name_model(self._kind)}.{field.name}"
+
+
+def _is_plain_model(kind: Any) -> bool:
+    return isinstance(kind, type) and not attrs.has(kind) and list_model_fields(kind) is not None
+
+
+def _plain_model_hook(kind: Any, converter: "Converter") -> Callable[[Any, Any], Any]:
+    """Return what builds a dataclass, a msgspec.Struct or a TypedDict; nothing is left out of these."""
+    fields = list_model_fields(kind) or ()
+
+    def structure(value: Any, _: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise Misfit(f"{_name_model(kind)} must be an object")
+        problems, read = list[str](), dict[str, Any]()
+        for field in fields:
+            if field.key in value:
+                try:
+                    read[field.name] = converter.structure(value[field.key], field.kind)
+                except Exception as error:  # noqa: BLE001 - see `build`
+                    problems.append(str(_describe(error, field.kind, f"{_name_model(kind)}.{field.key}")))
+            elif field.is_required:
+                problems.append(f"{_name_model(kind)}.{field.key} is missing")
+        if problems:
+            raise Misfit("; ".join(problems[:3]))
+        return kind(**read)
+
+    return structure
+
+
+def _read_pydantic(value: Any, kind: Any) -> Any:
+    return read_pydantic(kind, replace_surrogates(json.dumps(value, ensure_ascii=False)))
 
 
 def _name_model(kind: type[Any]) -> str:

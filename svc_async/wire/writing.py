@@ -1,6 +1,9 @@
 """Encodes models and plain values as JSON; None means not given and is left out."""
 
+import dataclasses
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -20,9 +23,18 @@ def to_json(value: object) -> bytes:
     """
     plain = to_plain(value)
     try:
-        return msgspec.json.encode(plain)
+        encoded = msgspec.json.encode(plain)
+        has_no_form = not all(isfinite(leaf) for leaf in _list_leaves(plain) if isinstance(leaf, float))
     except (TypeError, ValueError):
-        raise InvalidArgument("json", "must contain only values that JSON can represent") from None
+        is_pydantic = any(hasattr(type(leaf), "model_dump") for leaf in _list_leaves(plain))
+        raise InvalidArgument("json", _PYDANTIC if is_pydantic else _NO_FORM) from None
+    if has_no_form:  # msgspec encodes null
+        raise InvalidArgument("json", "must contain only finite numbers: neither NaN nor infinity")
+    return encoded
+
+
+_NO_FORM = "must contain only values that JSON can represent"
+_PYDANTIC = "must contain no pydantic model: pass what its model_dump() returns"
 
 
 def to_plain(value: object) -> Any:
@@ -37,3 +49,18 @@ def to_plain(value: object) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):  # msgspec would encode base64
         raise InvalidArgument("json", "must contain strings, not bytes")
     return value
+
+
+def _list_leaves(value: object) -> Iterator[object]:
+    """Yield the values in objects and arrays, at any depth."""
+    if isinstance(value, Mapping):
+        value = [*value.values()]
+    elif isinstance(value, msgspec.Struct):
+        value = [getattr(value, name) for name in value.__struct_fields__]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    if isinstance(value, list | tuple | set | frozenset):
+        for element in value:
+            yield from _list_leaves(element)
+    else:
+        yield value

@@ -1,0 +1,242 @@
+"""Classes of the caller's own: what an answer is read into, and what is sent."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, Generic, NotRequired, TypedDict, TypeVar
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+
+from svc_async import InvalidArgument, Session, UnexpectedAnswer
+from svc_async.ads.accounts import Account
+from svc_async.errors import Sent
+from svc_async.sandbox import Sandbox
+
+T = TypeVar("T")
+
+
+class Pydantic(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True)
+
+    account_id: str = pydantic.Field(alias="id")
+    created_at: datetime
+    deleted: bool
+
+
+class Generics(pydantic.BaseModel, Generic[T]):
+    id: T
+
+
+@attrs.frozen
+class Attrs:
+    id: str
+    deleted: bool = True
+
+
+@dataclass(frozen=True)
+class Data:
+    id: str
+    deleted: bool = True
+    names: list[str] = field(default_factory=list)
+
+
+class Struct(msgspec.Struct, frozen=True, rename={"account_id": "id"}):
+    account_id: str
+    deleted: bool = True
+
+
+class Typed(TypedDict):
+    id: str
+    deleted: NotRequired[bool]
+
+
+MODELS: tuple[type[Any], ...] = (Pydantic, Generics[str], Attrs, Data, Struct, Typed)
+
+
+def find_id(record: Any) -> str:
+    """Return the id, which some of the models have under another name."""
+    if isinstance(record, Mapping):
+        return str(record["id"])
+    return str(getattr(record, "account_id", None) or record.id)
+
+
+@pytest.fixture(params=[False, True], ids=["fast", "keep_unknown"])
+async def either(request: pytest.FixtureRequest, sandbox: Sandbox) -> AsyncIterator[Session]:
+    async with Session.sandbox(sandbox, keep_unknown=request.param) as session:
+        yield session
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_an_answer_is_read_into_a_class_of_the_caller(either: Session, sandbox: Sandbox, model: Any) -> None:
+    one = await either.request("GET", f"/12/accounts/{sandbox.account_id}", into=model)
+    several = await either.iterate("/12/accounts", into=model).collect()
+
+    assert [type(one), *map(type, several)] == [dict if model is Typed else model] * (1 + len(several))
+    assert find_id(one) == sandbox.account_id
+    assert sandbox.account_id in map(find_id, several)
+
+
+@pytest.mark.parametrize("model", [dict, dict[str, Any], Mapping[str, Any]])
+async def test_an_answer_is_read_into_plain_values(session: Session, sandbox: Sandbox, model: Any) -> None:
+    record: Any = await session.request("GET", f"/12/accounts/{sandbox.account_id}", into=model)
+
+    assert record["id"] == sandbox.account_id
+
+
+class LacksPydantic(pydantic.BaseModel):
+    id: str
+    lacking: str = pydantic.Field(validation_alias=pydantic.AliasChoices("lacking", "absent"))
+    timezone: int
+
+
+class NestedPydantic(pydantic.BaseModel):
+    name: dict[str, int]
+
+    @pydantic.field_validator("name", mode="before")
+    @classmethod
+    def refuse(cls, value: object) -> object:
+        raise ValueError(f"{value} is wrong")
+
+
+class StrictPydantic(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    id: str
+
+
+@attrs.frozen
+class LacksAttrs:
+    id: str
+    lacking: str
+    timezone: int
+
+
+@dataclass
+class LacksData:
+    id: str
+    lacking: str
+    timezone: int
+
+
+class LacksStruct(msgspec.Struct):
+    id: str
+    lacking: str
+    timezone: int
+
+
+class LacksTyped(TypedDict):
+    id: str
+    lacking: str
+    timezone: int
+
+
+MISFITS: tuple[tuple[type[Any], str], ...] = (
+    (LacksPydantic, "LacksPydantic.lacking is missing; LacksPydantic.timezone does not fit (int_parsing)"),
+    (NestedPydantic, "NestedPydantic.name does not fit (value_error)"),
+    (StrictPydantic, "StrictPydantic does not fit (extra_forbidden)"),
+    *(
+        (model, f"{model.__name__}.lacking is missing; {model.__name__}.timezone must be an integer")
+        for model in (LacksAttrs, LacksData, LacksStruct, LacksTyped)
+    ),
+)
+
+
+@pytest.mark.parametrize(("model", "problem"), MISFITS)
+async def test_an_answer_that_does_not_fit_names_the_fields(session: Session, model: Any, problem: str) -> None:
+    with pytest.raises(UnexpectedAnswer) as caught:
+        await session.request("POST", "/12/accounts", surface="ads_sandbox", into=model)
+
+    assert str(caught.value).startswith(f"the answer does not fit: {problem}")
+    assert (caught.value.sent, caught.value.repeatable) == (Sent.YES, False)
+    page = await session.iterate("/12/accounts", into=model)
+
+    assert not page.items
+    assert page.unreadable[0].problem.startswith(problem)
+
+
+class Plain:
+    id: str
+
+
+@attrs.frozen
+class Unresolved:
+    id: "DefinedNowhere"  # type: ignore[name-defined]  # noqa: F821 - that is the point
+
+
+KINDS = (
+    "into must be the class of one record: of attrs, a dataclass, a msgspec.Struct, a pydantic BaseModel, a TypedDict "
+    "or dict; `iterate` reads several records, and without `into` the answer is plain values"
+)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(str, int, object, Plain, list, list[Data], Data | Attrs, Data | None, Annotated[Data, 1], Any),
+        *(Data(id="1"), Plain(), "Account", 5, {}, lambda: Data),
+    ],
+)
+async def test_what_no_answer_can_be_read_into_is_refused_before_anything_is_sent(
+    session: Session, sandbox: Sandbox, model: Any
+) -> None:
+    before = len(sandbox.requests)
+    with pytest.raises(InvalidArgument) as caught:
+        await session.request("POST", "/12/accounts", surface="ads_sandbox", into=model)
+    assert str(caught.value) == KINDS
+    with pytest.raises(InvalidArgument) as caught:
+        session.iterate("/12/accounts", into=model)
+    assert str(caught.value) == KINDS
+    assert len(sandbox.requests) == before
+
+
+async def test_a_class_whose_annotations_cannot_be_resolved_is_refused_before(
+    session: Session, sandbox: Sandbox
+) -> None:
+    before = len(sandbox.requests)
+    with pytest.raises(InvalidArgument, match="^into must have annotations that can be resolved"):
+        await session.request("POST", "/12/accounts", surface="ads_sandbox", into=Unresolved)
+    assert len(sandbox.requests) == before
+
+
+@pytest.mark.parametrize("record", [Account, Generics[str]])
+async def test_a_class_of_this_sdk_and_a_generic_one_are_models(
+    session: Session, sandbox: Sandbox, record: Any
+) -> None:
+    found = await session.request("GET", f"/12/accounts/{sandbox.account_id}", into=record)
+
+    assert found.id == sandbox.account_id
+
+
+ADVICE = "json must contain no pydantic model: pass what its model_dump() returns"
+NUMBERS = "json must contain only finite numbers: neither NaN nor infinity"
+MODEL = Generics(id="1")
+
+
+@dataclass
+class Amount:
+    value: float
+
+
+class AmountStruct(msgspec.Struct):
+    value: float
+
+
+@pytest.mark.parametrize(
+    ("json", "message"),
+    [
+        *((json, ADVICE) for json in (MODEL, [MODEL], {"a": {"b": [MODEL]}})),
+        *((json, NUMBERS) for json in ({"a": float("nan")}, [[float("inf")]], float("-inf"), {float("nan")})),
+        *((json, NUMBERS) for json in (Amount(float("nan")), [AmountStruct(float("nan"))])),
+        ({"a": object()}, "json must contain only values that JSON can represent"),
+    ],
+)
+async def test_a_body_that_has_no_form_in_json_is_refused(
+    session: Session, sandbox: Sandbox, json: Any, message: str
+) -> None:
+    before = len(sandbox.requests)
+    with pytest.raises(InvalidArgument) as caught:
+        await session.request("POST", "/12/accounts", surface="ads_sandbox", json=json)
+    assert str(caught.value) == message
+    assert len(sandbox.requests) == before
