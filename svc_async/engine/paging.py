@@ -9,7 +9,7 @@ import attrs
 
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import UnexpectedAnswer
-from svc_async.value_rules import or_none, whole_number
+from svc_async.value_rules import TEXT, or_none, whole_number
 from svc_async.wire.envelope import Page, make_unexpected
 from svc_async.wire.route import Request
 
@@ -17,6 +17,7 @@ __all__ = ["CountedPager", "Pager"]
 
 T = TypeVar("T")
 
+_CURSOR = or_none(TEXT, "the first page")
 _LIMIT = or_none(whole_number(0), "all")
 _LOOP = "pagination loop: the service returned the cursor it was called with"
 
@@ -27,6 +28,8 @@ class Pager(Generic[T]):
 
     Each iteration starts at the first page, so a pager can be iterated over many times. The next page is requested
     while the current one is consumed. An empty page is not the end; a missing `next_cursor` is (contract GEN-04).
+
+    `page` returns one page, and sends no request for the next.
 
     If a page cannot be fetched, the error ends that iteration. To continue, iterate over `pages(cursor=)` with the
     `next_cursor` of the last page that arrived, or over the pager from its first page.
@@ -66,13 +69,28 @@ class Pager(Generic[T]):
         async def __aexit__(self, *details: object) -> None:
             """Exist, since Python looks for both before it enters a block."""
 
-    def pages(self, *, cursor: str | None = None) -> AsyncIterator[Page[T]]:
-        """Iterate over whole pages.
+    def pages(self, *, cursor: str | None = None) -> AsyncGenerator[Page[T]]:
+        """Iterate over whole pages; the next one is requested while the current one is consumed.
 
         Args:
             cursor: where to start: the `next_cursor` of a page of the same listing; None is the first page.
         """
-        return self._iterate_pages(self._request.at(cursor))
+        return self._iterate_pages(self._at(cursor))
+
+    async def page(self, *, cursor: str | None = None) -> Page[T]:
+        """Return one page, with one request; its `next_cursor` is the `cursor` of the next.
+
+        Args:
+            cursor: as in `pages`.
+
+        Raises:
+            InvalidArgument: the cursor is no string.
+        """
+        return await self._fetch(self._at(cursor))
+
+    def _at(self, cursor: str | None) -> Request[Page[T]]:
+        _CURSOR.check("cursor", cursor)
+        return self._request.at(cursor)
 
     async def first(self) -> T | None:
         """Return the first record that can be read, or None if there is none at all.

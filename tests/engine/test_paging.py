@@ -1,5 +1,7 @@
 import asyncio
 from collections.abc import Iterable
+from contextlib import aclosing
+from inspect import isawaitable
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from svc_async import (
 from svc_async.ads.line_item_curated_categories import LineItemCuratedCategories
 from svc_async.handles import AccountHandle
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
+from tests.support.tasks import run_ready_tasks
 
 HOW_MANY = 7
 
@@ -95,6 +98,41 @@ async def test_pages_can_be_left_and_taken_up_again(categories: LineItemCuratedC
     assert seen == [item.id async for item in categories.list()]
 
 
+async def test_one_page_at_a_cursor_costs_one_request(categories: LineItemCuratedCategories, sandbox: Sandbox) -> None:
+    pager = categories.list(count=3)
+    before = len(sandbox.requests)
+    first = await pager.page()
+    second = await pager.page(cursor=first.next_cursor)
+    await run_ready_tasks()
+
+    assert len(sandbox.requests) == before + 2
+    assert [first, second] == [page async for page in pager.pages() if page.next_cursor is not None]
+    assert second.answer is not None
+
+
+@pytest.mark.parametrize("cursor", [5, True, b"c", ["c"]], ids=repr)
+async def test_a_cursor_is_a_string(session: Session, sandbox: Sandbox, cursor: Any) -> None:
+    before = len(sandbox.requests)
+    pager = session.accounts.list()
+    for ask in (pager.page, pager.pages):
+        with pytest.raises(InvalidArgument, match="^cursor must be a string, or None for the first page$"):
+            await resolve(ask(cursor=cursor))
+    assert len(sandbox.requests) == before
+
+
+async def test_pages_can_be_closed_before_their_end(categories: LineItemCuratedCategories) -> None:
+    async with aclosing(categories.list(count=3).pages()) as pages:
+        async for page in pages:
+            assert page.next_cursor is not None
+            break
+    assert [page async for page in pages] == []
+
+
+async def resolve(result: Any) -> None:
+    if isawaitable(result):
+        await result
+
+
 async def test_an_empty_page_is_not_the_end(clock: VirtualClock) -> None:
     config = SandboxConfig(empty_page_before_last=True)
     async with Sandbox(clock=clock, config=config) as sandbox, Session.sandbox(sandbox) as session:
@@ -161,7 +199,7 @@ async def test_leaving_early_cancels_the_page_that_was_asked_for_ahead(
     await anext(pages)
     await sandbox.requests.wait(count=before + 2)  # the next page is asked for while this one is read
     (fetching,) = [task for task in asyncio.all_tasks() if "Pager._fetch" in repr(task.get_coro())]
-    await pages.aclose()  # type: ignore[attr-defined]  # it is a generator
+    await pages.aclose()
     await asyncio.wait([fetching])
 
     assert fetching.cancelled()

@@ -6,6 +6,7 @@
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import date, datetime
 from typing import Any, assert_type
 from zoneinfo import ZoneInfo
@@ -60,6 +61,9 @@ async def check_calls(session: Session) -> None:
     assert_type(await session.accounts.list().first(), Account | None)
     assert_type(await session.accounts.list().collect(), list[Account])
     assert_type([page async for page in session.accounts.list().pages()], list[Page[Account]])
+    assert_type(await session.accounts.list().page(cursor="c"), Page[Account])
+    async with aclosing(session.accounts.list().pages()) as pages:
+        assert_type([page async for page in pages], list[Page[Account]])
     assert_type(account.features, Features)
     assert_type(await session.with_answer(session.accounts.get("a1")), tuple[Account, CallAnswer])
     assert_type(await session.with_answer(session.accounts.list()), tuple[Page[Account], CallAnswer])
