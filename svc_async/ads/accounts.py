@@ -146,7 +146,7 @@ class Accounts:
     async def update(
         self, account_id: str, *, name: str | None = None, industry_type: IndustryType | None = None
     ) -> Account:
-        """Update the given fields.
+        """Update the given fields; None leaves a field as it is.
 
         Contract: `accounts.update`.
         """

@@ -29,6 +29,7 @@ from svc_async.wire.checks import (
     sized,
 )
 from svc_async.wire.fields import fields_of
+from svc_async.wire.kinds import IDS
 from svc_async.wire.records import READ_ONLY, Record, Timestamp
 from svc_async.wire.route import Listing, Route
 
@@ -258,7 +259,13 @@ _ONE = "/12/accounts/{account_id}/cards/{card_id}"
 _LIST = Listing(
     _ALL,
     Card,
-    checks=(at_most("card_id", 200), at_most("card_uris", 200), between("count", 1, 200), length("q", 80)),
+    checks=(
+        at_most("card_id", 200),
+        satisfies("card_id", IDS.accepts, f"must be {IDS.words}"),  # elsewhere this is the name of one id
+        at_most("card_uris", 200),
+        between("count", 1, 200),
+        length("q", 80),
+    ),
 )
 _GET = Route("GET", _ONE, Card)
 _CREATE = Route("POST", _ALL, Card, json=True, checks=(length("name", 80), *_CONTENT))
@@ -349,7 +356,7 @@ class Cards:
         components: Sequence[CardComponent] | None = None,
         slides: Sequence[Sequence[CardComponent]] | None = None,
     ) -> Card:
-        """Replace the given fields (contract CARD-09, `cards.update`)."""
+        """Replace the given fields; None leaves a field as it is (contract CARD-09, `cards.update`)."""
         return await self._pipeline.send(
             _UPDATE(account_id=self.account_id, card_id=card_id, name=name, components=components, slides=slides)
         )

@@ -88,7 +88,7 @@ class LineItemCuratedCategories:
         line_item_id: str | None = None,
         curated_category_id: str | None = None,
     ) -> LineItemCuratedCategory:
-        """Update the given fields.
+        """Update the given fields; None leaves a field as it is.
 
         Contract: `line_item_curated_categories.update`.
         """

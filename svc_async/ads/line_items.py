@@ -199,7 +199,7 @@ class LineItems:
         total_budget_amount_local_micro: int | None = None,
         daily_budget_amount_local_micro: int | None = None,
     ) -> LineItem:
-        """Update the given fields; `svc_async.money` converts decimal numbers to amounts.
+        """Update the given fields; None leaves a field as it is. `svc_async.money` converts decimal numbers to amounts.
 
         Args:
             line_item_id: the line item.

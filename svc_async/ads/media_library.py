@@ -146,7 +146,7 @@ class MediaLibrary:
         poster_media_key: str | None = None,
         title: str | None = None,
     ) -> MediaLibraryObject:
-        """Update the given fields, with the limits of `create`.
+        """Update the given fields, with the limits of `create`; None leaves a field as it is.
 
         Contract: ML-03, `media_library.update`.
         """

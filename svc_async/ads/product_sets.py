@@ -162,9 +162,9 @@ class ProductSets:
         description: str | None = None,
         product_keys: Sequence[str] | None = None,
     ) -> ProductSet:
-        """Update the given fields of a `MANUAL` set; `FILTERED` ones cannot be changed (contract PSET-04).
+        """Update the given fields of a `MANUAL` set; None leaves one as it is. `FILTERED` ones cannot be changed.
 
-        Contract: PSET-04b, `product_sets.update`.
+        Contract: PSET-04, PSET-04b, `product_sets.update`.
         """
         return await self._pipeline.send(
             _UPDATE(

@@ -196,7 +196,7 @@ class VideoConversationCards:
         unlocked_image_media_key: str | None = None,
         unlocked_video_media_key: str | None = None,
     ) -> VideoConversationCard:
-        """Update the given fields, with the limits of `create`.
+        """Update the given fields, with the limits of `create`; None leaves a field as it is.
 
         Contract: VCC-05, `video_conversation_cards.update`.
         """

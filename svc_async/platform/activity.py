@@ -14,6 +14,7 @@ from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
 from svc_async.streams.stream import QUEUE_BYTES, EventStream, Recover, StreamSettings
 from svc_async.wire.checks import any_of, between, first_problem, length, not_empty, one_of, related, satisfies
+from svc_async.wire.kinds import find_wrong_text
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
 
@@ -65,6 +66,7 @@ _TAG = length("tag", 200, least=1)
 _WRAPPER = "subscription"
 _CREATE = Route("POST", _ALL, Subscription, surface=Surface.BASE, json=True, wrapper=_WRAPPER)
 _CREATE_CHECKS = (
+    find_wrong_text,
     not_empty("event_type", "user_id", "keyword"),
     satisfies(
         "event_type",

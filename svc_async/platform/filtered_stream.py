@@ -17,6 +17,7 @@ from svc_async.value_rules import SEVERAL
 from svc_async.wire.checks import each, first_problem, length, not_empty, required
 from svc_async.wire.envelope import parse_detail
 from svc_async.wire.fields import fields_of
+from svc_async.wire.kinds import find_wrong_text
 from svc_async.wire.records import EXACT, Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
 
@@ -128,8 +129,12 @@ class _RuleChanges(Record):
 _ALL = "/2/tweets/search/stream/rules"
 
 _CHANGE = Route("POST", _ALL, _RuleChanges, surface=Surface.BASE, json=True, reply=Reply.BODY)
-_ADD_CHECKS = (not_empty("rules"), each("rules", required("value"), length("value", 2_048, least=1)))
-_DELETE_CHECKS = (not_empty("ids"),)
+_ADD_CHECKS = (
+    find_wrong_text,
+    not_empty("rules"),
+    each("rules", find_wrong_text, required("value"), length("value", 2_048, least=1)),
+)
+_DELETE_CHECKS = (find_wrong_text, not_empty("ids"))
 _LIST = Listing(_ALL, StreamRule, surface=Surface.BASE, reply=Reply.META_PAGE)
 
 
@@ -154,7 +159,8 @@ class Rules:
         SEVERAL.check("rules", rules)
         added = [Rule(rule) if isinstance(rule, str) else rule for rule in rules]
         request = _CHANGE(add=added).with_params(dry_run=dry_run)
-        changed = await self._pipeline.send(request.with_problem(first_problem(_ADD_CHECKS, {"rules": added})))
+        problem = first_problem(_ADD_CHECKS, {"rules": added, "dry_run": dry_run})
+        changed = await self._pipeline.send(request.with_problem(problem))
         return AddedRules(
             created=changed.data,
             not_created=_find_not_created([(fields_of(rule) or {}).get("value") for rule in added], changed),
@@ -180,7 +186,8 @@ class Rules:
         """
         SEVERAL.check("ids", ids)
         request = _CHANGE(delete={"ids": [*ids]}).with_params(dry_run=dry_run)
-        changed = await self._pipeline.send(request.with_problem(first_problem(_DELETE_CHECKS, {"ids": [*ids]})))
+        problem = first_problem(_DELETE_CHECKS, {"ids": [*ids], "dry_run": dry_run})
+        changed = await self._pipeline.send(request.with_problem(problem))
         return DeletedRules(
             not_deleted=[
                 _parse_refusal(position, error)

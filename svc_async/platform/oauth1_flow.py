@@ -269,7 +269,9 @@ class OAuth1Flow:
         value = token.oauth_token if isinstance(token, RequestToken) else token
         if not value:
             raise InvalidArgument("token", "must not be empty", rule_ids=("AUTH-12", "AUTH-13e"))
+        TEXT.check("token", value)
         request = page(oauth_token=value, force_login=force_login, screen_name=screen_name)
+        self._pipeline.check(request)
         return f"{self._pipeline.endpoints.base_url}{request.path}?{query_string(request.query)}"
 
 

@@ -14,6 +14,7 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import ApiError, InvalidArgument, WebhookInvalid
 from svc_async.value_rules import DURATION, SECONDS_OR_INFINITE, instance_of
 from svc_async.wire.checks import Check, first_problem, length, related, satisfies
+from svc_async.wire.kinds import find_wrong_text
 from svc_async.wire.params import to_utc
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
@@ -147,7 +148,7 @@ def check_url(url: str) -> None:
     Raises:
         InvalidArgument: it breaks a rule.
     """
-    if problem := first_problem(_URL, {"url": url}):
+    if problem := first_problem((find_wrong_text, *_URL), {"url": url}):
         raise problem
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote as _quote
 
 from svc_async.errors import InvalidArgument
 from svc_async.value_rules import MOMENT
+from svc_async.wire.kinds import MICROS
 
 __all__ = ["Param", "fill_path", "query_string", "quote", "segment", "timestamp", "to_pairs", "to_utc"]
 
@@ -107,8 +108,8 @@ def _to_text(name: str, value: object) -> str:
     if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping | date):
         return ",".join(_format_element(name, element) for element in value)
     if name.endswith("_local_micro"):
-        raise InvalidArgument(name, _MICROS, rule_ids=("GEN-13",))
-    raise InvalidArgument(name, f"cannot be a {type(value).__name__}")
+        raise InvalidArgument(name, f"must be {MICROS.words}", rule_ids=MICROS.rule_ids)
+    raise InvalidArgument(name, _SCALARS)
 
 
 def _write_int(name: str, value: int) -> str:
@@ -118,7 +119,7 @@ def _write_int(name: str, value: int) -> str:
 
 
 _LONG = 64
-_MICROS = "must be an int of micros, as svc_async.money.to_micro(amount) returns it"
+_SCALARS = "must be a string, a whole number, True or False, a datetime with a time zone, or a sequence of them"
 
 
 def _format_element(name: str, value: object) -> str:

@@ -15,6 +15,7 @@ import attrs
 from svc_async.errors import InvalidArgument
 from svc_async.wire.checks import Check, first_problem
 from svc_async.wire.envelope import Page
+from svc_async.wire.kinds import find_wrong_number, find_wrong_text
 from svc_async.wire.params import Param, fill_path, query_string, to_pairs
 from svc_async.wire.writing import to_json
 
@@ -168,7 +169,15 @@ class Route(Generic[T]):
 
     def __call__(self, **params: Any) -> Request[T]:
         """Fill the path with the ids; the other parameters are sent in the query or in the body."""
-        problem = first_problem(self.checks, params) if self.checks else None
+        problem = first_problem((find_wrong_text, *self.checks, find_wrong_number), params)
+        try:
+            return self._build(params, problem)
+        except InvalidArgument as error:  # it cannot be encoded, which the broken rule of the operation explains better
+            if problem is None or error.rule_ids or error.parameter not in {problem.parameter, "json"}:
+                raise
+        raise problem
+
+    def _build(self, params: dict[str, Any], problem: InvalidArgument | None) -> Request[T]:
         scope = {name: params.pop(name) for name in self.ids}
         oauth = {name: params.pop(name) for name in self.oauth} if self.oauth else None
         return Request(

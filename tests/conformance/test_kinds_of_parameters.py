@@ -1,0 +1,134 @@
+"""A value of another kind than the contract says is refused by its name, before a request is spent."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from inspect import isawaitable
+from typing import Any
+
+import pytest
+from aioresponses import aioresponses
+
+from svc_async import InvalidArgument, Session
+from svc_async.engine.paging import Pager
+from svc_async.platform.filtered_stream import Rule
+from tests.support.client_calls import CALLS, bind, read_parameters
+from tests.support.contract import OPERATIONS, build_answer, build_arguments, list_parameters
+from tests.support.fake_http import answer_any_method, make_session
+
+WRONG: Mapping[str, Sequence[Any]] = {
+    "string": (["a", "b"], True, 5.0, b"x", {"a": "b"}, date(2026, 1, 2)),
+    "boolean": ("false", "true", 0, 1, 1.0, [True]),
+    "int": (True, 5.0, [5], b"5"),
+    "long": (True, 5.0, [5], b"5"),
+    "csv": (True, 5, {"a": "b"}, [True], [1.5], [None], b"a"),
+    "timestamp": (True, "2026-01-02", date(2026, 1, 2), datetime(2026, 1, 2), [5]),  # noqa: DTZ001 - without a zone on purpose
+    "date_hours": (True, "2026-01-02", date(2026, 1, 2), datetime(2026, 1, 2), [5]),  # noqa: DTZ001 - likewise
+}
+SEVERAL = {"categories": (True, 5, {"a": "b"}, [True])}
+"""Parameters of the client that take several values, where the contract leaves that open."""
+WORDS: Mapping[str, Sequence[str]] = {
+    "string": ("must be a string", "must be an id", "must be a sequence of strings"),
+    "boolean": ("must be True or False",),
+    "int": ("must be a whole number", "must be 1 or 7 or 30"),
+    "long": ("must be an id", "must be an int of micros", "must be a whole number greater than 0"),
+    "csv": ("must be a sequence of",),
+    "timestamp": ("must be a datetime with a time zone", "must have a time zone"),
+    "date_hours": ("must be a datetime with a time zone", "must have a time zone"),
+}
+
+
+def list_wrong_values() -> Iterator[Any]:
+    for operation in CALLS:
+        for row in list_parameters(OPERATIONS[operation]):
+            if row["in"] != "path":
+                for wrong in SEVERAL.get(row["name"], WRONG.get(row["type"], ())):
+                    yield pytest.param(operation, row, wrong, id=f"{operation} {row['name']} {wrong!r}")
+
+
+@pytest.mark.parametrize(("operation", "row", "wrong"), [*list_wrong_values()])
+async def test_a_value_of_another_kind_is_refused(
+    operation: str, row: dict[str, Any], wrong: Any, *, service: aioresponses, session: Session
+) -> None:
+    if row["name"] not in read_parameters(operation, session):
+        pytest.skip("the client has no such parameter")
+    with pytest.raises(InvalidArgument) as caught:
+        await make_call(session, operation, {row["name"]: wrong})
+    assert caught.value.parameter == row["name"]
+    assert caught.value.rule.startswith(tuple(WORDS[row["type"]]))
+    assert not service.requests
+
+
+@pytest.mark.parametrize("operation", CALLS)
+async def test_an_id_is_a_string_or_a_whole_number(operation: str, service: aioresponses, session: Session) -> None:
+    rows = list_parameters(OPERATIONS[operation])
+    ids = [row["name"] for row in rows if row["name"].endswith("_id") and row["type"] in {"string", "long"}]
+    for kind in (str, int):
+        answer_any_method(service, build_answer(OPERATIONS[operation])[0])
+        await make_call(session, operation, {name: kind(7) for name in ids})
+
+
+async def make_call(session: Session, operation: str, changes: Mapping[str, Any]) -> None:
+    accepted = read_parameters(operation, session)
+    values = {name: value for name, value in {**build_arguments(operation), **changes}.items() if name in accepted}
+    call = bind(operation, session)(**values)
+    await (call.collect() if isinstance(call, Pager) else call)
+
+
+PLATFORM: Sequence[tuple[str, Callable[[Session, Any], Any], Sequence[Any]]] = (
+    ("dry_run", lambda session, wrong: session.filtered_stream.rules.add(["a"], dry_run=wrong), ("false", 1)),
+    ("dry_run", lambda session, wrong: session.filtered_stream.rules.delete(["1"], dry_run=wrong), ("false", 1)),
+    ("rules[0].tag", lambda session, wrong: session.filtered_stream.rules.add([Rule("a", tag=wrong)]), (True, ["a"])),
+    ("url", lambda session, wrong: session.webhooks.create(wrong), (True, ["a"], 5)),
+    *(
+        (name, lambda session, wrong, name=name: create_subscription(session, **{name: wrong}), wrongs)
+        for name, wrongs in (
+            ("event_type", (True, ["post.create"], 5)),
+            ("user_id", (True, ["1"], 1.5)),
+            ("keyword", (True, ["a"], 5)),
+            ("direction", (True, ["a"], 5)),
+            ("tag", (True, ["a"], 5)),
+            ("webhook_id", (True, ["a"], 1.5)),
+        )
+    ),
+    ("tag", lambda session, wrong: session.activity.subscriptions.update("1", tag=wrong), (True, ["a"], 5)),
+    ("webhook_id", lambda session, wrong: session.activity.subscriptions.update("1", webhook_id=wrong), (True, ["a"])),
+    ("force_login", lambda session, wrong: session.oauth1.authorize_url("t", force_login=wrong), ("false", 1)),
+    ("screen_name", lambda session, wrong: session.oauth1.authorize_url("t", screen_name=wrong), (True, ["a"], 5)),
+    ("token", lambda session, wrong: session.oauth1.authenticate_url(wrong), (True, ["a"], 5)),
+)
+
+
+async def create_subscription(session: Session, **changes: Any) -> None:
+    given: dict[str, Any] = {"event_type": "dm.received", "user_id": "1", **changes}
+    await session.activity.subscriptions.create(**given)
+
+
+async def resolve(result: Any) -> None:
+    if isawaitable(result):
+        await result
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "wrong"),
+    [
+        pytest.param(name, call, wrong, id=f"{position} {name} {wrong!r}")
+        for position, (name, call, wrongs) in enumerate(PLATFORM)
+        for wrong in wrongs
+    ],
+)
+async def test_the_main_api_has_the_same_rules(
+    name: str, call: Callable[[Session, Any], Any], wrong: Any, *, service: aioresponses, session: Session
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        await resolve(call(session, wrong))
+    assert (caught.value.parameter, caught.value.rule.startswith("must be ")) == (name, True)
+    assert not service.requests
+
+
+async def test_without_validation_a_value_is_sent_as_it_is(service: aioresponses) -> None:
+    answer_any_method(service, build_answer(OPERATIONS["accounts.update"])[0])
+    async with make_session(validate=False) as session:
+        await make_call(session, "accounts.update", {"name": ["a", "b"]})
+    ((_, url),) = service.requests
+
+    assert url.query["name"] == "a,b"
