@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, cast
 import attrs
 
 from svc_async import state as shared_state
-from svc_async.auth.credentials import AppCredentials, Credentials, OAuth2UserCredentials
+from svc_async.auth.credentials import CREDENTIALS, AppCredentials, Credentials, OAuth2UserCredentials
 from svc_async.clock import Clock
 from svc_async.engine.answers import await_with_answer
 from svc_async.engine.origin import SessionOrigin
@@ -23,13 +23,17 @@ from svc_async.value_rules import POSITIVE_SECONDS, or_none
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import CallAnswer
 from svc_async.wiring import (
+    PROFILE_KEYWORDS,
     RETRIES,
+    SANDBOX_KEYWORDS,
+    SESSION_KEYWORDS,
     CommonOptions,
     SandboxSource,
     SessionOptions,
     SessionResources,
     SessionSettings,
     SettingsSource,
+    refuse_unknown,
 )
 from svc_async.wiring.life_cycle import LifeCycle
 
@@ -94,11 +98,12 @@ class Session(RawCalls):
         **options: Unpack[CommonOptions],
     ) -> None:
         try:
+            refuse_unknown("Session", [*options], SESSION_KEYWORDS)
             settings = SessionSettings.create(
                 credentials, app=app, endpoints=endpoints, proxy=proxy, clock=clock, **options
             )
         finally:
-            del credentials, proxy  # secrets must not be among the locals of a traceback
+            del credentials, proxy, options  # secrets must not be among the locals of a traceback
         self._bind(settings)
 
     def _bind(self, source: SettingsSource, life_cycle: LifeCycle | None = None) -> None:
@@ -122,6 +127,7 @@ class Session(RawCalls):
         """
         from svc_async import profiles  # noqa: PLC0415 - only programs that read settings need it
 
+        refuse_unknown("Session.from_env", [*options], PROFILE_KEYWORDS)
         return cls._from(profiles.from_environment(), options)
 
     @classmethod
@@ -136,6 +142,7 @@ class Session(RawCalls):
         """
         from svc_async import profiles  # noqa: PLC0415 - likewise
 
+        refuse_unknown("Session.from_profile", [*options], PROFILE_KEYWORDS)
         return cls._from(profiles.from_profile(name), options)
 
     @classmethod
@@ -160,6 +167,7 @@ class Session(RawCalls):
         """
         from svc_async.sandbox import Sandbox  # noqa: PLC0415 - most programs need no server
 
+        refuse_unknown("Session.sandbox", [*options], SANDBOX_KEYWORDS)
         session = cls.__new__(cls)
         session._bind(SandboxSource.create(running, Sandbox, options))  # noqa: SLF001 - the same class
         return session
@@ -279,7 +287,7 @@ class Session(RawCalls):
             InvalidArgument: these are no credentials.
         """
         if not isinstance(credentials, Credentials):
-            raise InvalidArgument("credentials", "must be the credentials of a user or an app")
+            raise InvalidArgument("credentials", f"must be {CREDENTIALS}")
         resources = self._require_open().as_user(credentials, on_token)
         return self._derive(self._life_cycle.derive(resources, resources.close_tokens))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -10,6 +10,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.value_rules import MOMENT, ValueRule, or_none
 
 __all__ = [
+    "CREDENTIALS",
     "NEEDS_USER",
     "AppCredentials",
     "BearerToken",
@@ -109,6 +110,9 @@ class OAuth2UserCredentials:
 
 Credentials = UserCredentials | AppCredentials | BearerToken | OAuth2UserCredentials
 """Any kind of credentials."""
+
+CREDENTIALS: Final = "UserCredentials(...), OAuth2UserCredentials(...), AppCredentials(...) or BearerToken(...)"
+"""The kinds of credentials, in messages."""
 
 
 def has_user(credentials: Credentials) -> bool:

@@ -13,7 +13,7 @@ from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import AccessDenied, InvalidArgument, Unauthorized, UnexpectedAnswer
 from svc_async.open_enum import OpenEnum
-from svc_async.value_rules import SEVERAL, TEXT, instance_of, or_none
+from svc_async.value_rules import TEXT, TEXTS, instance_of, or_none
 from svc_async.wire.checks import one_of
 from svc_async.wire.envelope import make_unexpected
 from svc_async.wire.records import Record
@@ -151,8 +151,8 @@ class OAuth2:
 
         Contract: AUTH-26.
         """
-        if not (scopes and SEVERAL.accepts(scopes)):
-            raise InvalidArgument("scopes", "must name at least one scope, such as ['follow.read']")
+        if not (scopes and TEXTS.accepts(scopes)):
+            raise InvalidArgument("scopes", "must be a sequence of at least one string, such as ['follow.read']")
         TEXT.check("redirect_uri", redirect_uri)
         page = f"{self._pipeline.endpoints.base_url}{_PAGE}"
         client = _find_client(self._app, client_id)

@@ -30,17 +30,24 @@ from svc_async.errors import AccessDenied, InvalidArgument
 from svc_async.governor.governor import Governor
 from svc_async.wire.reading import Reader
 from svc_async.wiring.settings import (
+    PROFILE_KEYWORDS,
     RETRIES,
+    SANDBOX_KEYWORDS,
+    SESSION_KEYWORDS,
     CommonOptions,
     SandboxSource,
     SessionOptions,
     SessionSettings,
     SettingsSource,
     app_of,
+    refuse_unknown,
 )
 
 __all__ = [
+    "PROFILE_KEYWORDS",
     "RETRIES",
+    "SANDBOX_KEYWORDS",
+    "SESSION_KEYWORDS",
     "CommonOptions",
     "SandboxSource",
     "SessionOptions",
@@ -49,6 +56,7 @@ __all__ = [
     "SettingsSource",
     "app_of",
     "open_resources",
+    "refuse_unknown",
 ]
 
 

@@ -1,13 +1,13 @@
 """The settings of a session: what it is given, with the rules of each, or what it takes from a running sandbox."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 
 import attrs
 
-from svc_async.auth.credentials import AppCredentials, Credentials, OAuth2UserCredentials, UserCredentials
+from svc_async.auth.credentials import CREDENTIALS, AppCredentials, Credentials, OAuth2UserCredentials, UserCredentials
 from svc_async.clock import Clock, SystemClock
 from svc_async.engine.memory import MEMORY
 from svc_async.engine.origin import SessionOrigin
@@ -24,13 +24,17 @@ if TYPE_CHECKING:
     from svc_async.state import SharedState
 
 __all__ = [
+    "PROFILE_KEYWORDS",
     "RETRIES",
+    "SANDBOX_KEYWORDS",
+    "SESSION_KEYWORDS",
     "CommonOptions",
     "SandboxSource",
     "SessionOptions",
     "SessionSettings",
     "SettingsSource",
     "app_of",
+    "refuse_unknown",
 ]
 
 _log = logging.getLogger("svc_async")
@@ -61,6 +65,12 @@ class SessionOptions(CommonOptions, total=False):
 
     proxy: str | None
     clock: Clock | None
+
+
+PROFILE_KEYWORDS: Collection[str] = SessionOptions.__optional_keys__
+"""Those of `from_env` and `from_profile`."""
+SANDBOX_KEYWORDS: Collection[str] = CommonOptions.__optional_keys__ | {"running"}
+SESSION_KEYWORDS: Collection[str] = SessionOptions.__optional_keys__ | {"credentials", "app", "endpoints"}
 
 
 class SettingsSource(Protocol):
@@ -255,12 +265,27 @@ class SandboxSource:
         return await settings.resolve(stack)
 
 
+def refuse_unknown(call: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse keywords that a call does not have, as Python does, and name what was probably meant.
+
+    Raises:
+        TypeError: there is such a keyword.
+    """
+    for name in given:
+        if name not in known:
+            from difflib import get_close_matches  # noqa: PLC0415 - for messages only
+
+            near = get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{meant}")
+
+
 def _find_caller(credentials: Credentials | None, app: AppCredentials | None) -> Credentials:
     _APP.check("app", app)
     caller: object = app if credentials is None else credentials
     if isinstance(caller, Credentials):
         return caller
-    rule = f"must be given{_ADVICE}" if caller is None else "must be the credentials of a user or an app"
+    rule = f"must be given{_ADVICE}" if caller is None else f"must be {CREDENTIALS}"
     del credentials, caller  # secrets must not be among the locals of a traceback
     raise InvalidArgument("credentials", rule)
 

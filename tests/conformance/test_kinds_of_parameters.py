@@ -103,6 +103,25 @@ async def create_subscription(session: Session, **changes: Any) -> None:
     await session.activity.subscriptions.create(**given)
 
 
+MESSAGES: Sequence[tuple[str, str, Any, str]] = (
+    ("accounts.list", "count", 5.0, "count must be a whole number from 1 to 1000"),
+    ("line_items.update", "start_time", date(2026, 1, 2), "start_time must be a datetime with a time zone"),
+    ("line_items.update", "frequency_cap", 5.0, "frequency_cap must be a whole number"),
+    ("accounts.update", "name", ["a", "b"], "name must be a string"),
+    ("posts.create", "nullcast", "false", "nullcast must be True or False"),
+    ("posts.create", "as_user_id", True, "as_user_id must be an id: a string or a whole number"),
+)
+
+
+@pytest.mark.parametrize(("operation", "name", "wrong", "message"), MESSAGES)
+async def test_the_message_is_the_rule(
+    operation: str, name: str, wrong: Any, message: str, *, session: Session
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        await make_call(session, operation, {name: wrong})
+    assert str(caught.value) == message
+
+
 async def resolve(result: Any) -> None:
     if isawaitable(result):
         await result

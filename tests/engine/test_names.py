@@ -125,7 +125,7 @@ async def test_the_steps_of_a_login_refuse_what_is_no_text(sandbox: Sandbox, *, 
 async def test_what_is_no_sequence_is_not_sent(sandbox: Sandbox, value: object) -> None:
     async with Session.sandbox(sandbox) as session:
         rules = session.filtered_stream.rules
-        scopes = "scopes must name at least one scope, such as ['follow.read']"
+        scopes = "scopes must be a sequence of at least one string, such as ['follow.read']"
         await check_refusal(rules.add, value, "rules must be a sequence")
         await check_refusal(rules.delete, value, "ids must be a sequence")
         await check_refusal(

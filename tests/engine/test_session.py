@@ -149,7 +149,7 @@ async def test_a_sandbox_of_its_own_is_closed_when_the_session_cannot_open(monke
 
 @pytest.mark.parametrize("bad", [{"consumer_secret": "hush"}, {}, "hush", "", 5], ids=repr)
 def test_what_are_no_credentials_are_refused(bad: Any) -> None:
-    rule = "^credentials must be the credentials of a user or an app$"
+    rule = "^credentials must be UserCredentials.* OAuth2UserCredentials.* AppCredentials.* or BearerToken"
     for app in (None, AppCredentials(consumer_key="k", consumer_secret="s")):
         with pytest.raises(InvalidArgument, match=rule) as caught:
             Session(bad, app=app, endpoints=HOSTS)

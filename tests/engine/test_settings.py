@@ -275,3 +275,31 @@ async def test_a_job_with_a_journal_or_a_state_that_is_none_reads_and_sends_noth
 def test_journals_of_another_type_are_refused(settings: Any) -> None:
     with pytest.raises(InvalidArgument, match="^folder must be a path$|^name must consist of ASCII letters"):
         Journals(**settings)
+
+
+UNKNOWN: dict[str, tuple[Callable[..., object], dict[str, str]]] = {
+    "Session": (
+        Session,
+        {"timeout": "timeouts", "endpoint": "endpoints", "retry": "retries", "credential": "credentials"},
+    ),
+    "Session.from_env": (Session.from_env, {"timeout": "timeouts", "proxies": "proxy"}),
+    "Session.from_profile": (Session.from_profile, {"timeout": "timeouts", "on_events": "on_event"}),
+    "Session.sandbox": (Session.sandbox, {"timeout": "timeouts", "runing": "running"}),
+}
+
+
+@pytest.mark.parametrize(("call", "unknown"), [(call, name) for call, (_, names) in UNKNOWN.items() for name in names])
+def test_an_unknown_setting_names_the_one_that_was_meant(call: str, unknown: str) -> None:
+    function, meant = UNKNOWN[call]
+    problem = f"{call}() got an unexpected keyword argument {unknown!r}; did you mean {meant[unknown]!r}?"
+    for other in ({}, {"validate": "no"}):
+        with pytest.raises(TypeError) as caught:
+            function(**{unknown: 5}, **other)
+        assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize("call", UNKNOWN)
+def test_a_setting_like_no_other_is_refused(call: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        UNKNOWN[call][0](zzz=5)
+    assert str(caught.value) == f"{call}() got an unexpected keyword argument 'zzz'"

@@ -70,7 +70,7 @@ async def test_a_time_that_is_no_datetime_is_refused_by_its_name(
     with pytest.raises(InvalidArgument) as caught:
         await make_call(session, moment)
     # Of a date that is sent in a query, the encoding says that it cannot be sent.
-    assert str(caught.value) in {f"{name} must be a datetime with a time zone", f"{name} cannot be a date"}
+    assert str(caught.value) == f"{name} must be a datetime with a time zone"
     assert sandbox.requests.count("*") == 0
 
 

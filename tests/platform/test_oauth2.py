@@ -3,6 +3,7 @@
 from base64 import urlsafe_b64encode
 from datetime import timedelta
 from hashlib import sha256
+from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
@@ -138,10 +139,11 @@ async def test_the_client_may_be_named_in_the_call(service: ScriptedServer) -> N
             session.oauth2.authorization_url(scopes=SCOPES, redirect_uri=BACK)
 
 
-@pytest.mark.parametrize("scopes", [[], "follow.read"])
-async def test_scopes_are_several(service: ScriptedServer, scopes: list[str]) -> None:
+@pytest.mark.parametrize("scopes", [[], "follow.read", [5], [True], b"follow.read", None, 5])
+async def test_scopes_are_several(service: ScriptedServer, scopes: Any) -> None:
+    rule = r"^scopes must be a sequence of at least one string, such as \['follow.read'\]$"
     async with service.session(PUBLIC) as session:
-        with pytest.raises(InvalidArgument, match="^scopes must"):
+        with pytest.raises(InvalidArgument, match=rule):
             session.oauth2.authorization_url(scopes=scopes, redirect_uri=BACK)
 
 
