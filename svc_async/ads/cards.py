@@ -29,7 +29,7 @@ from svc_async.wire.checks import (
     sized,
 )
 from svc_async.wire.fields import fields_of
-from svc_async.wire.kinds import IDS
+from svc_async.wire.params.kinds import IDS
 from svc_async.wire.records import READ_ONLY, Record, Timestamp
 from svc_async.wire.route import Listing, Route
 

@@ -14,7 +14,7 @@ from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
 from svc_async.streams.stream import QUEUE_BYTES, EventStream, Recover, StreamSettings
 from svc_async.wire.checks import any_of, between, first_problem, length, not_empty, one_of, related, satisfies
-from svc_async.wire.kinds import find_wrong_text
+from svc_async.wire.params.kinds import find_wrong_text
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
 

@@ -17,7 +17,7 @@ from svc_async.value_rules import SEVERAL
 from svc_async.wire.checks import each, first_problem, length, not_empty, required
 from svc_async.wire.envelope import parse_detail
 from svc_async.wire.fields import fields_of
-from svc_async.wire.kinds import find_wrong_text
+from svc_async.wire.params.kinds import find_wrong_text
 from svc_async.wire.records import EXACT, Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
 

@@ -11,7 +11,7 @@ from urllib.parse import quote as _quote
 
 from svc_async.errors import InvalidArgument
 from svc_async.value_rules import MOMENT
-from svc_async.wire.kinds import MICROS
+from svc_async.wire.params.kinds import MICROS
 
 __all__ = ["Param", "fill_path", "query_string", "quote", "segment", "timestamp", "to_pairs", "to_utc"]
 
