@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NotRequired, Required, get_args, get_origin, get_type_hints
+from typing import Any, NotRequired, Required, cast, get_args, get_origin, get_type_hints
 
 import attrs
 import msgspec
@@ -47,16 +47,30 @@ def check_model(model: object) -> None:
         InvalidArgument: it is no class of a kind that is supported, or its annotations cannot be resolved.
     """
     kind: Any = get_origin(model) or model
-    if kind in _OBJECTS or is_pydantic(kind):
+    if kind in _OBJECTS:
         return
     try:
-        is_model = isinstance(kind, type) and (attrs.has(kind) or list_model_fields(kind) is not None)
-        if is_model and attrs.has(kind):
-            attrs.resolve_types(kind)
+        is_model = isinstance(kind, type) and (_is_complete(kind) or list_model_fields(kind) is not None)
     except NameError:
         raise InvalidArgument("into", _UNRESOLVED) from None
     if not is_model:
         raise InvalidArgument("into", _KINDS)
+
+
+def _is_complete(kind: type[Any]) -> bool:
+    """Return whether a class is one of attrs or pydantic.
+
+    Raises:
+        NameError: what its annotations name does not exist.
+    """
+    if is_pydantic(kind):
+        if not getattr(kind, "__pydantic_complete__", True):
+            cast(Any, kind).model_rebuild()
+        return True
+    if not attrs.has(kind):
+        return False
+    attrs.resolve_types(kind)
+    return True
 
 
 _OBJECTS: Sequence[Any] = (dict, Mapping)

@@ -86,6 +86,30 @@ async def test_an_answer_is_read_into_plain_values(session: Session, sandbox: Sa
     assert record["id"] == sandbox.account_id
 
 
+class LaterPydantic(pydantic.BaseModel):
+    id: "Identifier"
+
+
+Identifier = str
+
+
+@attrs.frozen
+class Holder:
+    id: str
+    name: "Shown"
+
+
+class Shown(pydantic.RootModel[str]):
+    pass
+
+
+@pytest.mark.parametrize("model", [LaterPydantic, Holder])
+async def test_a_class_may_name_what_is_defined_after_it(session: Session, sandbox: Sandbox, model: Any) -> None:
+    found = await session.request("GET", f"/12/accounts/{sandbox.account_id}", into=model)
+
+    assert found.id == sandbox.account_id
+
+
 class LacksPydantic(pydantic.BaseModel):
     id: str
     lacking: str = pydantic.Field(validation_alias=pydantic.AliasChoices("lacking", "absent"))
@@ -191,12 +215,26 @@ async def test_what_no_answer_can_be_read_into_is_refused_before_anything_is_sen
     assert len(sandbox.requests) == before
 
 
+class UnresolvedPydantic(pydantic.BaseModel):
+    id: "DefinedNowhere"  # type: ignore[name-defined]  # noqa: F821 - likewise
+
+
+class UnresolvedStruct(msgspec.Struct):
+    id: "DefinedNowhere"  # type: ignore[name-defined]  # noqa: F821 - likewise
+
+
+@dataclass
+class UnresolvedData:
+    id: "DefinedNowhere"  # type: ignore[name-defined]  # noqa: F821 - likewise
+
+
+@pytest.mark.parametrize("model", [Unresolved, UnresolvedPydantic, UnresolvedStruct, UnresolvedData])
 async def test_a_class_whose_annotations_cannot_be_resolved_is_refused_before(
-    session: Session, sandbox: Sandbox
+    session: Session, sandbox: Sandbox, model: Any
 ) -> None:
     before = len(sandbox.requests)
     with pytest.raises(InvalidArgument, match="^into must have annotations that can be resolved"):
-        await session.request("POST", "/12/accounts", surface="ads_sandbox", into=Unresolved)
+        await session.request("POST", "/12/accounts", surface="ads_sandbox", into=model)
     assert len(sandbox.requests) == before
 
 
