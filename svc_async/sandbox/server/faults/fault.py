@@ -91,17 +91,18 @@ class Fault:
         """Answer with an error, in the format of this part of the service, or with a `body` and any status from 200.
 
         Raises:
-            ValueError: an argument is of another type, or HTTP knows no such status.
+            ValueError: an argument is of another type, or the status is not one of an error, or needs a `code`.
         """
         check_kind("retry_after", float | None, retry_after)
         check_kind("headers", Mapping[str, str] | None, headers)
         sent = dict(headers or {})
         if retry_after is not None:
             sent["retry-after"] = f"{retry_after:g}"
-        name = _find_status(status).name
+        _check_status(status)
         if body is None and status < HTTPStatus.BAD_REQUEST:
             raise ValueError("status must be one of an error, from 400 to 599; give body= for an answer of success")
-        problem = Problem(code or _CODES.get(status) or name, message)
+        code = code or _CODES.get(status) or ("" if body is not None else _find_status(status).name)
+        problem = Problem(code, message)
 
         async def act(exchange: FaultTarget, reply: Reply | None) -> Reply:
             del reply
@@ -195,9 +196,9 @@ class Fault:
         """Answer without a body.
 
         Raises:
-            ValueError: HTTP knows no such status.
+            ValueError: there is no such status.
         """
-        _find_status(status)
+        _check_status(status)
         return cls("empty", _reply_with(Reply(status)), stage="after")
 
     @classmethod
@@ -205,8 +206,9 @@ class Fault:
         """Answer with an HTML page.
 
         Raises:
-            ValueError: HTTP knows no such status.
+            ValueError: there is no such status, or HTTP has no name for it.
         """
+        _check_status(status)
         page = f"<html><body><h1>{status} {_find_status(status).phrase}</h1></body></html>".encode()
         return cls(f"html({status})", _reply_with(Reply(status, page, "text/html; charset=utf-8")))
 
@@ -269,6 +271,7 @@ class Fault:
         return cls(f"late({seconds:g})", act, stage="effect", calls=meanwhile.calls)
 
 
+_STATUSES = range(200, 600)
 _CODES = {
     401: "UNAUTHORIZED_ACCESS",
     408: "CANCELLED_REQUEST",
@@ -290,17 +293,17 @@ def _is_message(item: tuple[object, object]) -> bool:
     return isinstance(position, int) and not isinstance(position, bool) and position >= 0 and isinstance(message, str)
 
 
-def _find_status(status: int) -> HTTPStatus:
-    """Return a final status.
-
-    Raises:
-        ValueError: HTTP knows no such one.
-    """
+def _check_status(status: int) -> None:
     check_kind("status", int, status)
-    found = next((known for known in HTTPStatus if known.value == status), None)
-    if found is None or found < HTTPStatus.OK:
-        raise ValueError("status must be one that HTTP knows from 200 to 599, such as 503")
-    return found
+    if status not in _STATUSES:
+        raise ValueError("status must be from 200 to 599")
+
+
+def _find_status(status: int) -> HTTPStatus:
+    try:
+        return HTTPStatus(status)
+    except ValueError:
+        raise ValueError("status must be one that HTTP has a name for, such as 503, unless code= is given") from None
 
 
 def _drop(*, reset: bool) -> Act:
