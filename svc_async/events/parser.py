@@ -24,6 +24,7 @@ from svc_async.events.models import (
     UnknownEvent,
 )
 from svc_async.printable import clean
+from svc_async.value_rules import instance_of
 from svc_async.wire.envelope import NOT_JSON
 from svc_async.wire.fields import fields_of
 from svc_async.wire.records import EXACT, Record
@@ -53,8 +54,9 @@ class EventParser:
         """Return the events of one body, at least one; what does not fit is logged, by its place and rule.
 
         Raises:
-            InvalidArgument: the body is not a JSON object, or has more than 10,000 events.
+            InvalidArgument: the body is not bytes or not a JSON object, or has more than 10,000 events.
         """
+        _BODY.check("body", body)
         events = self._parse_object(_decode_object(body), hashlib.sha256(body).hexdigest())
         odd = [event for event in events if event.problem or event.misfits]
         if odd:
@@ -116,6 +118,7 @@ def parse_events(body: bytes) -> tuple[Event, ...]:
 
 
 _DEFAULT = EventParser()
+_BODY = instance_of(bytes, "the bytes that were received")
 _MAX_EVENTS = 10_000
 _SHOWN = 100  # characters of a type of event
 _SEPARATORS = (b",", b":", b"[", b"{")

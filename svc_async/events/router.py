@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from svc_async.errors import InvalidArgument
 from svc_async.events.models import OLD_EVENT_NAMES, Event, EventType
-from svc_async.value_rules import can_take, is_generator_function
+from svc_async.value_rules import can_take, instance_of, is_generator_function
 
 __all__ = ["EventRouter", "Handler", "call_function", "name_handler"]
 
@@ -21,6 +21,7 @@ _MISFIT = "misfit"
 _NO_GENERATOR = "must not be a generator function, of which nothing runs when it is called: use return instead of yield"
 _WORDS = ("*", _MISFIT, "replay_job_status", "account_activity", "unknown")
 _OWN = ", ".join(_WORDS[1:])
+_EVENT = instance_of(Event, "an event, such as EventParser().parse(body) returns")
 _PATTERN = re.compile(r"\*|\w+(\.\w+)*(\.\*)?", re.ASCII)
 
 
@@ -81,7 +82,11 @@ class EventRouter:
 
         Returns:
             The number of handlers.
+
+        Raises:
+            InvalidArgument: it is no event.
         """
+        _EVENT.check("event", event)
         handlers = self.find_handlers(event)
         for handler in handlers:
             await call_function("handler", handler, event, context)

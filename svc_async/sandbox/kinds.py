@@ -1,13 +1,16 @@
-"""Checks that settings and arguments of a sandbox are of the type of their annotation."""
+"""Checks that settings and arguments of a sandbox are of the type of their annotation, and within their bounds."""
 
 import ssl
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from math import inf
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
-__all__ = ["check_kind"]
+import msgspec
+
+__all__ = ["check_bounds", "check_json_object", "check_kind"]
 
 _Rule = tuple[Callable[[Any], bool], str]
 
@@ -21,6 +24,31 @@ def check_kind(name: str, kind: Any, value: object) -> None:
     accepts, words = _find_rule(kind)
     if not accepts(value):
         raise ValueError(f"{name} must be {words}")
+
+
+def check_bounds(name: str, kind: type[int] | type[float], value: object, *, least: int = 0) -> None:
+    """Check that a value is a finite number of a type, and at least as large as a bound.
+
+    Raises:
+        ValueError: it is not; the message names it, and says what it must be.
+    """
+    accepts, words = _find_rule(kind)
+    if not accepts(value) or not least <= value < inf:  # type: ignore[operator]  # it is a number
+        raise ValueError(f"{name} must be {words} of at least {least}")
+
+
+def check_json_object(name: str, value: object) -> None:
+    """Check that a value is a mapping that can be written as JSON.
+
+    Raises:
+        ValueError: it is not; the message names it.
+    """
+    try:
+        is_good = isinstance(value, Mapping) and bool(msgspec.json.encode(value))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        is_good = False
+    if not is_good:
+        raise ValueError(f"{name} must be a mapping that can be written as JSON, such as {{'text': 'Hello'}}")
 
 
 def _is(*types: type) -> Callable[[Any], bool]:
@@ -37,6 +65,7 @@ _RULES: Mapping[Any, _Rule] = MappingProxyType(
         int: (_is(int), "a whole number"),
         float: (_is(int, float), "a number"),
         str: (_is(str), "a string"),
+        bytes: (_is(bytes), "bytes"),
         datetime: (lambda value: isinstance(value, datetime) and value.tzinfo is not None, "a time with a time zone"),
         frozenset[str]: (_each(AbstractSet, _is(str)), "a set of strings"),
         tuple[float, ...]: (_each(list | tuple, _is(int, float)), "a sequence of numbers"),

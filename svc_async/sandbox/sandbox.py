@@ -15,20 +15,19 @@ from svc_async.sandbox.api.ads.product_catalogs import add_catalog
 from svc_async.sandbox.api.control import CALLS, ControlApi
 from svc_async.sandbox.api.oauth import oauth1, pkce
 from svc_async.sandbox.api.webhooks import check_url
-from svc_async.sandbox.background import BackgroundTasks
+from svc_async.sandbox.build import build
 from svc_async.sandbox.clock import Clock, SystemClock, require_event_loop
 from svc_async.sandbox.config import SandboxConfig
-from svc_async.sandbox.context import Context
 from svc_async.sandbox.inspector import Inspector
-from svc_async.sandbox.kinds import check_kind
-from svc_async.sandbox.push.channels import Channels, Product
+from svc_async.sandbox.kinds import check_json_object, check_kind
+from svc_async.sandbox.push.channels import Product
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.deliveries import Deliveries, Delivery
-from svc_async.sandbox.push.delivery_targets import DeliveryTargets, Target
+from svc_async.sandbox.push.delivery_targets import Target
 from svc_async.sandbox.push.scenes import Direction
 from svc_async.sandbox.push.streams import Hub
 from svc_async.sandbox.refusal import Refusal
-from svc_async.sandbox.seed import add_audience, create_seed
+from svc_async.sandbox.seed import add_audience
 from svc_async.sandbox.server.auth import Verifier
 from svc_async.sandbox.server.faults import Faults
 from svc_async.sandbox.server.gatekeeping import Gatekeeper
@@ -37,9 +36,6 @@ from svc_async.sandbox.server.rate_limits import RateLimits
 from svc_async.sandbox.server.request_log import RequestLog
 from svc_async.sandbox.server.server import Server
 from svc_async.sandbox.state.audiences import AudienceView
-from svc_async.sandbox.state.grants import Grants
-from svc_async.sandbox.state.paging import Paginator
-from svc_async.sandbox.state.store import Store
 
 __all__ = ["Sandbox"]
 
@@ -80,7 +76,7 @@ class Sandbox:
         self.faults = Faults()
         self.requests = RequestLog(self.config.requests_kept, bodies=self.config.bodies_kept)
         self._seed, self._host, self._port, self._tls = seed, host, port, ssl_context
-        self._context = _build(self.config, self.clock, seed)
+        self._context = build(self.config, self.clock, seed)
         self._limits = RateLimits(self.clock, self.config)
         self._control = self._make_control()
         self._server: Server | None = None
@@ -112,7 +108,7 @@ class Sandbox:
         open streams end, and the numbers of requests continue.
         """
         former = self._context
-        self._context = _build(self.config, self.clock, self._seed, former.channels.targets)
+        self._context = build(self.config, self.clock, self._seed, former.channels.targets)
         self._context.grants.bearers |= former.grants.bearers
         self._limits = RateLimits(self.clock, self.config)
         self._control.replace(self._context, self._limits)
@@ -267,6 +263,7 @@ class Sandbox:
             ValueError: the URL cannot be registered, or the address is not http on loopback.
             TypeError: the target is none of these.
         """
+        check_kind("url", str, url)
         try:
             check_url(url, self._context.config)
         except Refusal as refusal:
@@ -286,22 +283,31 @@ class Sandbox:
 
         Args:
             event_type: such as `post.create`; one that is not documented needs a payload.
-            user_id: the user that it happens to; by default, the first.
+            user_id: the user that it happens to, also one whom the seed does not have; by default, the first.
             payload: merged into the default payload; takes precedence.
             direction: of a direct message, from that user's view.
             keyword: its subject.
 
         Raises:
-            ValueError: the type is not documented, and there is no payload.
+            ValueError: the type is not documented, and there is no payload; or an argument is of another type.
         """
         event = self._context.channels.events.create(
-            event_type, user_id=user_id or self.user_id, payload=payload, direction=direction, keyword=keyword
+            event_type,
+            user_id=self.user_id if user_id is None else user_id,
+            payload=payload,
+            direction=direction,
+            keyword=keyword,
         )
         self._context.channels.publish(event)
         await self.clock.settle()
 
     async def deliver(self, event: Mapping[str, Any]) -> list[Delivery]:
-        """Deliver any JSON object, such as an event of an unknown type, to all webhooks of the first app."""
+        """Deliver any JSON object, such as an event of an unknown type, to all webhooks of the first app.
+
+        Raises:
+            ValueError: it is no mapping that can be written as JSON.
+        """
+        check_json_object("event", event)
         sent = [self.deliveries.send(webhook, event) for webhook in list(self._context.app_channels.webhooks.values())]
         await self.clock.settle()
         return sent
@@ -380,21 +386,3 @@ class Sandbox:
 
 
 _LOOPBACK: Mapping[str, str] = MappingProxyType({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"})  # noqa: S104 names of all addresses
-
-
-def _build(config: SandboxConfig, clock: Clock, seed: int, targets: DeliveryTargets | None = None) -> Context:
-    store = Store(seed=seed, now=clock.now)
-    grants = Grants(store.ids)
-    background = BackgroundTasks(clock)
-    return Context(
-        config=config,
-        clock=clock,
-        background=background,
-        store=store,
-        grants=grants,
-        channels=Channels(config, background, store, grants, targets),
-        paginator=Paginator(
-            store.ids.secret("cursor").encode(), config.default_sort, empty_before_last=config.empty_page_before_last
-        ),
-        seed=create_seed(store, grants, config),
-    )

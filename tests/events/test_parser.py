@@ -329,6 +329,12 @@ def test_a_body_that_is_not_an_object_is_refused(raw: bytes) -> None:
         parse_events(raw)
 
 
+@pytest.mark.parametrize("body", [None, "{}", {}, 5, [b"{}"]])
+def test_a_body_that_is_not_bytes_is_refused(body: Any) -> None:
+    with pytest.raises(InvalidArgument, match="^body must be the bytes that were received$"):
+        EventParser().parse(body)
+
+
 def test_a_repr_contains_nothing_that_people_wrote() -> None:
     written = "secret"
     for name in [*PAYLOADS, "post.edit"]:

@@ -214,3 +214,11 @@ async def test_an_event_that_does_not_fit_goes_to_its_own_handlers(patterns: lis
 
 async def test_an_event_without_handlers_is_dispatched_to_none() -> None:
     assert await EventRouter().dispatch(build_event("post.create")) == 0
+
+
+@pytest.mark.parametrize("wrong", ["post.create", None, {"event_type": "post.create"}, b"{}"])
+async def test_what_is_no_event_is_refused(wrong: Any) -> None:
+    with pytest.raises(
+        InvalidArgument, match=r"^event must be an event, such as EventParser\(\)\.parse\(body\) returns$"
+    ):
+        await EventRouter().dispatch(wrong)

@@ -1,12 +1,16 @@
 """What a sandbox and its settings are given is checked where it is given, in one sentence that names it."""
 
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime
+from math import inf, nan
 from typing import Any
 
 import pytest
 
 from svc_async.sandbox import Fault, RateRule, Sandbox, SandboxConfig, SystemClock, VirtualClock
+from svc_async.webhooks import SigningKey, WebhookReceiver
+from tests.support.v2_client import V2Client
 
 ARGUMENTS: dict[str, tuple[tuple[Any, ...], str]] = {
     "seed": (("7", 1.5, True, b"x"), "must be a whole number"),
@@ -87,3 +91,83 @@ def test_what_a_sandbox_takes_is_accepted() -> None:
         catalogs_per_user=None,
         paid_partnership_since=datetime(2026, 6, 3, tzinfo=UTC),
     )
+
+
+JSON = "must be a mapping that can be written as JSON, such as {'text': 'Hello'}"
+USER = "must be the id of a user, a string of digits; by default it is that of the first"
+TRIGGER: dict[str, tuple[tuple[Any, ...], str]] = {
+    "event_type": ((5, None, ["post.create"]), "must be a string"),
+    "user_id": (("nobody", "", 7, "\u0667", "1 "), USER),
+    "payload": (("x", ["x"], 5, {"text": 1j}, {"text": "x"}.items()), JSON),
+    "direction": (("up", 5, ["sent"]), "must be one of sent, received"),
+    "keyword": ((5, b"x", ["x"]), "must be a string, or None"),
+}
+FAULTS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "duplicate": ((-1, "1", 1.5, True), "must be a whole number of at least 0"),
+    "reorder": ((5, "yes", None), "must be True or False"),
+    "corrupt_signature": ((5, "yes", None), "must be True or False"),
+    "sign_with": ((5, b"secret", ["secret"]), "must be a string, or None"),
+    "delay": ((-1, "x", None, inf, nan, True), "must be a number of at least 0"),
+}
+STATUS = "reason must be 'TooManyConnections' or the status of an error, from 400 to 599"
+HUB: dict[str, tuple[Callable[[Any], Callable[..., object]], tuple[Any, ...], str]] = {
+    "status": (lambda hub: hub.refuse, (9, 200, 399, 600, "503", "x", None, True, 503.0, [503]), STATUS),
+    "times": (lambda hub: lambda times: hub.refuse(times=times), (0, -1, "2", None, True), "at least 1"),
+    "size": (lambda hub: hub.split_bytes, (0, -1, "2", 1.5), "size must be a whole number of at least 1"),
+    "line": (lambda hub: hub.garbage, ("x", 5, None), "line must be bytes"),
+}
+
+
+def list_cases(table: dict[str, tuple[tuple[Any, ...], str]]) -> list[Any]:
+    rows = [(name, value, rule) for name, (values, rule) in table.items() for value in values]
+    return [pytest.param(*row, id=f"{row[0]}={row[1]!r}") for row in rows]
+
+
+@pytest.mark.parametrize(("name", "value", "rule"), list_cases(TRIGGER))
+async def test_an_event_is_not_made_of_a_wrong_argument(sandbox: Sandbox, name: str, value: object, rule: str) -> None:
+    arguments: dict[str, Any] = {"event_type": "post.create", name: value}
+    with pytest.raises(ValueError, match="must be") as caught:
+        await sandbox.trigger(arguments.pop("event_type"), **arguments)
+    assert str(caught.value) == f"{name} {rule}"
+
+
+@pytest.mark.parametrize("event", ["x", None, ["x"], b"{}", {"x": object()}, {"x": {"y": {1, 2}, "z": 1j}}])
+async def test_what_is_no_json_object_is_not_delivered(sandbox: Sandbox, event: Any) -> None:
+    with pytest.raises(ValueError, match="must be") as caught:
+        await sandbox.deliver(event)
+    assert str(caught.value) == f"event {JSON}"
+
+
+@pytest.mark.parametrize(("name", "value", "rule"), list_cases(FAULTS))
+async def test_a_wrong_fault_of_deliveries_is_not_armed(sandbox: Sandbox, name: str, value: object, rule: str) -> None:
+    faults = sandbox.deliveries.faults
+    with pytest.raises(ValueError, match="must be") as caught:
+        faults.next(**{name: value})  # type: ignore[arg-type]  # which is refused
+    assert str(caught.value) == f"{name} {rule}"
+    assert not faults.armed
+
+
+@pytest.mark.parametrize("name", [*HUB])
+async def test_a_stream_does_not_do_what_it_cannot(v2: V2Client, name: str) -> None:
+    hub = v2.sandbox.streams["activity"]
+    function, values, rule = HUB[name]
+    for value in values:
+        with pytest.raises(ValueError, match="must be") as caught:
+            function(hub)(value)
+        assert rule in str(caught.value)
+    async with v2.stream("/2/activity/stream") as answer:
+        assert answer.status == 200
+
+
+async def test_what_cannot_answer_is_no_target(sandbox: Sandbox) -> None:
+    receiver = WebhookReceiver(keys=[SigningKey("s")])
+    for target in (receiver.asgi, WebhookReceiver, type(receiver.asgi()), receiver.aclose, len, 5, None):
+        with pytest.raises(
+            TypeError, match=r"^a target is .* pass receiver or receiver\.asgi\(\), with the parentheses$"
+        ):
+            sandbox.deliver_to("https://hooks.example.test/svc", target)  # type: ignore[arg-type]  # which is refused
+    for url in (5, None, b"https://hooks.example.test/svc"):
+        with pytest.raises(ValueError, match="^url must be a string$"):
+            sandbox.deliver_to(url, receiver)  # type: ignore[arg-type]  # which is refused
+    for good in (receiver, receiver.asgi(), "http://127.0.0.1:9000/hook", lambda scope, receive, send: None):  # noqa: ARG005
+        sandbox.deliver_to("https://hooks.example.test/svc", good)  # type: ignore[arg-type]  # a function that tells no more

@@ -16,6 +16,7 @@ import msgspec
 
 from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.kinds import check_bounds, check_kind
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.delivery_targets import TargetAnswer, TargetRequest
 from svc_async.sandbox.push.outbound import Attempt, Outbound, Verdict
@@ -61,6 +62,9 @@ class DeliveryFault:
         corrupt_signature: whether its signature belongs to another body.
         sign_with: the secret that signs it instead of the right one.
         delay: seconds before it is sent.
+
+    Raises:
+        ValueError: a field is of another type, or negative.
     """
 
     duplicate: int = 0
@@ -68,6 +72,13 @@ class DeliveryFault:
     corrupt_signature: bool = False
     sign_with: str | None = attrs.field(default=None, repr=False)
     delay: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        check_bounds("duplicate", int, self.duplicate)
+        check_kind("reorder", bool, self.reorder)
+        check_kind("corrupt_signature", bool, self.corrupt_signature)
+        check_kind("sign_with", str | None, self.sign_with)
+        check_bounds("delay", float, self.delay)
 
 
 _NO_FAULT = DeliveryFault()
@@ -96,6 +107,9 @@ class DeliveryFaults:
             corrupt_signature: sign another body.
             sign_with: sign with this secret.
             delay: send it after this many seconds on the clock.
+
+        Raises:
+            ValueError: an argument is of another type, or negative.
         """
         self.armed.append(
             DeliveryFault(

@@ -9,6 +9,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from inspect import signature
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +23,10 @@ __all__ = ["AsgiApp", "DeliveryTargets", "Receiver", "Target", "TargetAnswer", "
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _READ_AT_MOST = 1024 * 1024
+_NO_TARGET = (
+    "a target is an object with handle(), an ASGI application or an http address on loopback; pass "
+    "receiver or receiver.asgi(), with the parentheses"
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -119,11 +124,11 @@ class DeliveryTargets:
         if isinstance(target, str):
             _check_loopback(target)
             return _send_over_http(self._local, target)
-        if (handle := getattr(target, "handle", None)) is not None:
+        if callable(handle := getattr(target, "handle", None)) and not isinstance(target, type):
             return _send_in_process(handle)
-        if callable(target):
+        if callable(target) and _can_serve(target):
             return _send_to_asgi(target)
-        raise TypeError("a target is an object with handle(), an ASGI application or an http address on loopback")
+        raise TypeError(_NO_TARGET)
 
 
 @attrs.define(eq=False)
@@ -179,6 +184,17 @@ async def _request(http: aiohttp.ClientSession, sent: TargetRequest, url: URL) -
             if len(body) > _READ_AT_MOST:
                 raise ConnectionError("the answer is too long")
         return TargetAnswer(response.status, _lower_names(response.headers), bytes(body))
+
+
+def _can_serve(target: Callable[..., object]) -> bool:
+    """Return whether it can be called as an ASGI application, or does not tell; a method without () mostly cannot."""
+    try:
+        signature(target).bind("scope", "receive", "send")
+    except TypeError:
+        return False
+    except ValueError:  # some functions that are written in C have no signature
+        return True
+    return not isinstance(target, type)
 
 
 def _check_loopback(address: str) -> None:

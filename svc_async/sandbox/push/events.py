@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from svc_async.sandbox.kinds import check_json_object, check_kind
 from svc_async.sandbox.push.public_events import PUBLIC_KINDS
 from svc_async.sandbox.push.scenes import Direction, EventKind, Scene, make_post, show_user, wrap_user
 from svc_async.sandbox.state.store import Store
@@ -135,8 +136,9 @@ class EventFactory:
         """Create an event; `payload` is merged into the default payload and takes precedence.
 
         Raises:
-            ValueError: the type is not documented, and there is no payload.
+            ValueError: the type is not documented, and there is no payload; or an argument cannot be part of an event.
         """
+        _check_arguments(event_type, user_id, payload, direction, keyword)
         kind = KINDS.get(event_type)
         if kind is None and payload is None:
             raise ValueError(f"event_type must be one of {', '.join(KINDS)}, or come with a payload")
@@ -176,6 +178,17 @@ class EventFactory:
 
     def _new_id(self) -> str:
         return str(int(self.store.ids.next("post", 12), 36))
+
+
+def _check_arguments(event_type: object, user_id: object, payload: object, direction: object, keyword: object) -> None:
+    check_kind("event_type", str, event_type)
+    if not (isinstance(user_id, str) and user_id.isascii() and user_id.isdigit()):
+        raise ValueError("user_id must be the id of a user, a string of digits; by default it is that of the first")
+    if payload is not None:
+        check_json_object("payload", payload)
+    if direction is not None:
+        check_kind("direction", Direction, direction)
+    check_kind("keyword", str | None, keyword)
 
 
 def _merge(usual: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

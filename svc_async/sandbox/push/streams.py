@@ -18,12 +18,14 @@ import msgspec
 from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.clock import Timer, expect_timeout
 from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.kinds import check_bounds, check_kind
 
 __all__ = ["Connection", "Hub", "StreamRefused"]
 
 _END_OF_LINE = b"\r\n"
 _GARBAGE = b'{"data": {"event_uuid": \x00 not JSON'
 _RECORDED = timedelta(hours=24)  # ASM-58
+_ERROR_STATUSES = range(400, 600)
 
 Write = Callable[[bytes], Awaitable[None]]
 Reason = Literal["TooManyConnections"] | int
@@ -255,15 +257,33 @@ class Hub:
             connection.end()
 
     def refuse(self, reason: Reason = "TooManyConnections", *, times: int = 1) -> None:
-        """Refuse the next connections: as too many, or with a status."""
+        """Refuse the next connections: as too many, or with a status.
+
+        Raises:
+            ValueError: the status is none of an error, or the number is not at least 1.
+        """
+        if reason != "TooManyConnections" and not (type(reason) is int and reason in _ERROR_STATUSES):
+            raise ValueError("reason must be 'TooManyConnections' or the status of an error, from 400 to 599")
+        check_bounds("times", int, times, least=1)
         self._refusals.extend(itertools.repeat(reason, times))
 
     def split_bytes(self, size: int | None) -> None:
-        """Write at most `size` bytes at once from now on; None writes whole lines again."""
+        """Write at most `size` bytes at once from now on; None writes whole lines again.
+
+        Raises:
+            ValueError: the size is not a whole number of at least 1.
+        """
+        if size is not None:
+            check_bounds("size", int, size, least=1)
         self.piece = size
 
     def garbage(self, line: bytes = _GARBAGE) -> None:
-        """Send a line that is not JSON."""
+        """Send a line that is not JSON.
+
+        Raises:
+            ValueError: the line is not bytes.
+        """
+        check_kind("line", bytes, line)
         for connection in self:
             connection.put(line + _END_OF_LINE)
 
