@@ -12,6 +12,7 @@ commit is at the disk shares the next transaction: the cost of a commit is paid 
 
 import asyncio
 import queue
+import re
 import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -21,8 +22,9 @@ from typing import Any, Literal, TypeVar, cast
 
 import attrs
 
-from svc_async.errors import UnusableFile, WrongState
+from svc_async.errors import InvalidArgument, UnusableFile, WrongState
 from svc_async.private_files import check_private, ensure_private
+from svc_async.value_rules import instance_of
 
 __all__ = ["FileFormat", "Work", "Writer", "connect", "in_thread", "report_unusable", "wait_through_cancellation"]
 
@@ -34,9 +36,10 @@ Work = Callable[[sqlite3.Connection], T]
 _WAIT_FOR_READERS = 0.25
 """Seconds to wait for an exclusive lock: a reader of a journal holds the file only for a moment."""
 _WAIT_FOR_WRITERS = 5.0
-_MEMORY = Path(":memory:")
+_IN_MEMORY = re.compile(r":memory:|file:.*(:memory:|mode=memory).*")
 _QUOTES_TEXT = "Could not decode"
 """How Python begins its message about text that is not UTF-8, which it quotes."""
+_PATH = instance_of((str, Path), "a path")
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
@@ -52,6 +55,7 @@ class FileFormat:
         tables: the statements that create them.
         advice: what to do with a file that is damaged.
         holder: who may have locked such a file, and what to do then.
+        in_memory: what to do instead of having SQLite keep such a file in memory.
         shrinks: whether pages that are no longer used can be given back, by `PRAGMA incremental_vacuum`.
     """
 
@@ -62,7 +66,21 @@ class FileFormat:
     tables: str
     advice: str = "restore it from a backup, or delete it"
     holder: str = "another job"
+    in_memory: str = "name a file"
     shrinks: bool = False
+
+    def check_path(self, path: str | Path) -> None:
+        """Check that a path may name a file of this kind, before it is opened.
+
+        Raises:
+            InvalidArgument: it is no path, or empty, or SQLite would keep what it names in memory.
+        """
+        _PATH.check(self.parameter, path)
+        if str(path) in {"", "."}:
+            raise InvalidArgument(self.parameter, "must be the path of a file, and is empty or the current folder")
+        if _IN_MEMORY.fullmatch(str(Path(path))):
+            lost = "SQLite would keep it in memory, and it would end with the process"
+            raise InvalidArgument(self.parameter, f"must be the path of a file: {lost}; {self.in_memory}")
 
     def is_empty(self, path: Path, connection: sqlite3.Connection) -> bool:
         """Return whether a file holds nothing yet; otherwise make sure that it is of this kind and version.
@@ -122,8 +140,10 @@ def connect(
         factory: the class of the connection.
 
     Raises:
+        InvalidArgument: the path names no file.
         UnusableFile: the file is of another kind or version, is locked, or cannot be opened.
     """
+    file_format.check_path(path)
     _make_private(path, file_format)
     with report_unusable(path, file_format):
         connection = sqlite3.connect(
@@ -153,8 +173,6 @@ def connect(
 
 def _make_private(path: Path, file_format: FileFormat) -> None:
     """Make sure that only this user can open the file and those beside it, which SQLite creates with the same mode."""
-    if path == _MEMORY:
-        return
     try:
         ensure_private(path)
         for suffix in _SIDE_FILES:

@@ -13,7 +13,18 @@ from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
 from svc_async.streams.stream import QUEUE_BYTES, EventStream, Recover, StreamSettings
-from svc_async.wire.checks import any_of, between, first_problem, length, not_empty, one_of, related, satisfies
+from svc_async.wire.checks import (
+    any_of,
+    between,
+    first_problem,
+    length,
+    not_empty,
+    one_of,
+    related,
+    required,
+    satisfies,
+    text,
+)
 from svc_async.wire.params.kinds import find_wrong_text
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
@@ -62,12 +73,15 @@ _ALL = "/2/activity/subscriptions"
 _ONE = "/2/activity/subscriptions/{subscription_id}"
 
 _TAG = length("tag", 200, least=1)
+_WEBHOOK_ID = text("webhook_id")
 # Unspecified: that the record may be in `data.subscription` (contract UNS-activity-bodies).
 _WRAPPER = "subscription"
 _CREATE = Route("POST", _ALL, Subscription, surface=Surface.BASE, json=True, wrapper=_WRAPPER)
 _CREATE_CHECKS = (
     find_wrong_text,
+    text("user_id"),
     not_empty("event_type", "user_id", "keyword"),
+    required("event_type"),
     satisfies(
         "event_type",
         lambda value: not str(value)[:1].isupper(),
@@ -83,6 +97,7 @@ _CREATE_CHECKS = (
         rule_ids=("ACT-03",),
     ),
     _TAG,
+    _WEBHOOK_ID,
 )
 _LIST = Listing(
     _ALL, Subscription, surface=Surface.BASE, reply=Reply.META_PAGE, checks=(between("max_results", 1, 1000),)
@@ -94,7 +109,7 @@ _UPDATE = Route(
     surface=Surface.BASE,
     json=True,
     wrapper=_WRAPPER,
-    checks=(any_of("tag", "webhook_id"), _TAG),
+    checks=(any_of("tag", "webhook_id"), _TAG, _WEBHOOK_ID),
 )
 _DELETE = Route("DELETE", _ONE, DeletedSubscription, surface=Surface.BASE)
 
@@ -129,7 +144,8 @@ class Subscriptions:
         """
         conditions = {"user_id": user_id, "keyword": keyword, "direction": direction}
         request = _CREATE(event_type=event_type, filter=_drop_none(conditions), tag=tag, webhook_id=webhook_id)
-        problem = first_problem(_CREATE_CHECKS, {"event_type": event_type, "tag": tag, **conditions})
+        given = {"event_type": event_type, "tag": tag, "webhook_id": webhook_id, **conditions}
+        problem = first_problem(_CREATE_CHECKS, given)
         return await self._pipeline.send(request.with_problem(problem))
 
     def list(self, *, max_results: int | None = None) -> Pager[Subscription]:

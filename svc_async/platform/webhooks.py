@@ -13,7 +13,7 @@ from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import ApiError, InvalidArgument, WebhookInvalid
 from svc_async.value_rules import DURATION, SECONDS_OR_INFINITE, instance_of
-from svc_async.wire.checks import Check, first_problem, length, related, satisfies
+from svc_async.wire.checks import Check, first_problem, length, related, required, satisfies
 from svc_async.wire.params import to_utc
 from svc_async.wire.params.kinds import find_wrong_text
 from svc_async.wire.records import Record, Timestamp
@@ -128,6 +128,7 @@ def _split(url: str) -> SplitResult:
 # Each check relies on those before it.
 _URL: tuple[Check, ...] = (
     length("url", 200, least=1),
+    required("url"),
     satisfies(
         "url",
         _is_visible,

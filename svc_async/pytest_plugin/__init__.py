@@ -81,7 +81,7 @@ def svc_receiver(
 
 
 _OPENERS = {"svc_sandbox": "open_sandbox", "svc_session": "open_session", "svc_receiver": "open_receiver"}
-"""What opens the value of a fixture: an asynchronous context manager that takes the same arguments."""
+"""What opens the value of a fixture, a context manager that takes the same arguments; each follows those it needs."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -127,8 +127,9 @@ def _is_async(function: Any) -> bool:
 
 
 def _refuse(request: pytest.FixtureRequest) -> NoReturn:
+    asked = next(name for name in reversed(_OPENERS) if name in request.fixturenames)  # the others may be what it needs
     message = (
-        f"{request.fixturename} is for tests that run in an event loop: write `async def`, and mark the test with "
+        f"{asked} is for tests that run in an event loop: write `async def`, and mark the test with "
         "pytest.mark.asyncio (not needed with asyncio_mode = auto) or pytest.mark.anyio"
     )
     pytest.fail(message, pytrace=False)

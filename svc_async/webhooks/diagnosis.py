@@ -77,10 +77,10 @@ def _list_mistakes(good: str) -> Iterator[tuple[str, str]]:
 
 def _diagnose_status(status: int, url: str, location: str) -> str:
     kinds = {
-        2: "with success, but not with 200",
-        3: f"with a redirect, which makes the webhook invalid; {_diagnose_redirect(url, location)}",
-        4: "with a refusal, which counts as a transient error",
-        5: "with a failure, which counts as a transient error",
+        2: "a success, but not 200",
+        3: f"a redirect, which makes the webhook invalid: {_diagnose_redirect(url, location)}",
+        4: "a refusal, which counts as a transient error",
+        5: "a failure, which counts as a transient error",
     }
     return f"the server answered HTTP {status}, {kinds.get(status // 100, 'which is not a final status')}"
 
@@ -91,10 +91,10 @@ def _diagnose_redirect(url: str, location: str) -> str:
     except ValueError:
         asked = target = ""
     if target == f"{asked}/":
-        return "a slash is missing at the end of the URL"
+        return "add a slash to the end of the URL"
     if f"{target}/" == asked:
-        return "the URL has a slash too many at its end"
-    return "the URL itself must answer"
+        return "remove the slash at the end of the URL"
+    return "let the URL itself answer"
 
 
 def _find_place(url: str) -> str:

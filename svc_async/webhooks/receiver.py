@@ -19,7 +19,7 @@ from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter, Handler
 from svc_async.monitoring import Subscribers
-from svc_async.value_rules import SECONDS_OR_INFINITE, whole_number
+from svc_async.value_rules import SECONDS_OR_INFINITE
 from svc_async.webhooks.acceptance import Acceptor
 from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.bodies import Bodies, Body
@@ -27,7 +27,7 @@ from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
 from svc_async.webhooks.event_keys import name_keys
 from svc_async.webhooks.rejections.log import RejectionLog
-from svc_async.webhooks.rules import check_settings
+from svc_async.webhooks.rules import check_settings, check_total
 from svc_async.webhooks.run import Run
 from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
@@ -130,7 +130,7 @@ class WebhookReceiver:
         check_settings(order_by=order_by, on_error=on_error, dead_letter=dead_letter, on_event=on_event, clock=clock)
         check_settings(crc_key=crc_key, crc_signature=crc_signature, max_body=max_body, max_bodies=max_bodies)
         check_settings(read_deadline=read_deadline, retry_after=retry_after, drain_deadline=drain_deadline)
-        whole_number(max_body).check("max_bytes", max_bytes)
+        check_total(max_bytes, max_body)
         self._verifier = Verifier(keys=keys, crc_key=crc_key or keys[0], crc_signature=crc_signature, max_body=max_body)
         self._keys = name_keys(keys)
         shared = state.events() if state is not None else None

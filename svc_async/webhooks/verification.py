@@ -11,7 +11,7 @@ import attrs
 from svc_async.errors import InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
-from svc_async.value_rules import COUNT
+from svc_async.value_rules import COUNT, SEVERAL, ValueRule, instance_of
 from svc_async.webhooks.rejections.advice import ADVICE
 from svc_async.webhooks.rejections.reasons import RejectReason
 from svc_async.wire.hmac_sha256 import SigningKey, crc_answer, crc_token, is_signature, verify
@@ -240,16 +240,21 @@ def unwrap(body: bytes, headers: Headers, *, keys: Iterable[SigningKey], max_bod
 
 
 _PARSER = EventParser()
+_KEY = instance_of(SigningKey, "a SigningKey, such as SigningKey(...)")
+_KEYS = ValueRule(SEVERAL.accepts, "a list of SigningKey, such as [SigningKey(...)]")
 
 
 def check_keys(keys: object) -> tuple[SigningKey, ...]:
     """Return the keys.
 
     Raises:
-        InvalidArgument: there is none, or something else among them.
+        InvalidArgument: there is none, or something else among them, or in place of them.
     """
-    found = tuple(keys) if isinstance(keys, Iterable) else ()
-    if not found or not all(isinstance(key, SigningKey) for key in found):
+    _KEYS.check("keys", keys)
+    found = tuple(cast(Iterable[SigningKey], keys))
+    for position, key in enumerate(found):
+        _KEY.check(f"keys[{position}]", key)
+    if not found:
         raise InvalidArgument("keys", "must contain at least one SigningKey: without one nothing can be verified")
     return found
 

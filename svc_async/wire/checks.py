@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from svc_async.errors import InvalidArgument
-from svc_async.value_rules import MOMENT
+from svc_async.value_rules import MOMENT, TEXT
 from svc_async.wire.fields import fields_of
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "requires",
     "satisfies",
     "sized",
+    "text",
     "together_at_most",
     "whole_hours",
     "window",
@@ -134,6 +135,12 @@ def together_at_most(names: Sequence[str], bound: int, of: str) -> Check:
 def not_empty(*names: str) -> Check:
     """Require that sequences and strings, if given, are not empty."""
     return lambda params: first_problem((satisfies(name, bool, "must not be empty") for name in names), params)
+
+
+def text(*names: str) -> Check:
+    """Require that parameters, if given, are strings."""
+    rules = [satisfies(name, lambda value: isinstance(value, str), f"must be {TEXT.words}") for name in names]
+    return lambda params: first_problem(rules, params)
 
 
 def required(*names: str) -> Check:

@@ -177,12 +177,12 @@ MISTAKES: dict[str, tuple[Answer, str]] = {
     "the token": (answer_crc(lambda token: token.decode()), "is the crc_token itself"),
     "undecoded": (sign_encoded, "the token must be decoded first"),
     "no base64": (answer_crc(lambda _: "sha256=hello"), "is not sha256= followed by the base64 of 32 bytes"),
-    "redirect": (answer(status=302, headers={"location": "/other"}), "HTTP 302, with a redirect"),
-    "refusal": (answer(status=404), "HTTP 404, with a refusal"),
-    "failure": (answer(status=503), "HTTP 503, with a failure"),
+    "redirect": (answer(status=302, headers={"location": "/other"}), "HTTP 302, a redirect"),
+    "refusal": (answer(status=404), "HTTP 404, a refusal"),
+    "failure": (answer(status=503), "HTTP 503, a failure"),
     "created": (
         answer_crc(lambda token: to_token(sign_raw(token)), status=201),
-        "HTTP 201, with success, but not with 200",
+        "HTTP 201, a success, but not 200",
     ),
     "html": (answer(text="<html>"), "is not JSON"),
     "array": (answer(text="[]"), "not an object with a text `response_token`"),
@@ -201,10 +201,10 @@ async def test_what_is_wrong_with_an_answer_is_named(command: Command, site: str
     assert KEY.secret not in ended.out + ended.err
 
 
-REDIRECT = "the server answered HTTP 307, with a redirect, which makes the webhook invalid; "
-MISSING_SLASH = "a slash is missing at the end of the URL"
-EXTRA_SLASH = "the URL has a slash too many at its end"
-OTHER_URL = "the URL itself must answer"
+REDIRECT = "the server answered HTTP 307, a redirect, which makes the webhook invalid: "
+MISSING_SLASH = "add a slash to the end of the URL"
+EXTRA_SLASH = "remove the slash at the end of the URL"
+OTHER_URL = "let the URL itself answer"
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ async def test_a_redirect_tells_which_slash_is_wrong(command: Command, path: str
     async with TestServer(app) as site:
         ended = await command("webhook", "check", str(site.make_url(path)))
     assert ended.code == 1
-    assert ended.out.startswith(f"{REDIRECT}{advice} after ")
+    assert ended.out.startswith(f"{REDIRECT}{advice} (after ")
 
 
 SECOND_REQUEST = (
@@ -243,7 +243,7 @@ async def test_a_receiver_passes(command: Command) -> None:
         people = await command("webhook", "check", f"http://127.0.0.1:{port}/")
         as_json = (await command("webhook", "check", f"http://127.0.0.1:{port}/?x=1", "--json")).result
     assert people.code == 0
-    assert people.out.startswith("The CRC check was answered correctly after ")
+    assert people.out.startswith("The CRC check was answered correctly (after ")
     assert people.err.splitlines() == [f"Note: {SECOND_REQUEST}."]
     assert as_json["notes"] == [SECOND_REQUEST]
     assert receiver.stats.rejected == {"crc_token_refused": 2}

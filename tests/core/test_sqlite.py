@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from svc_async import sqlite
-from svc_async.errors import UnusableFile, WrongState
+from svc_async.errors import InvalidArgument, UnusableFile, WrongState
 from svc_async.sqlite import FileFormat, Writer, in_thread
 
 FORMAT = FileFormat(
@@ -194,12 +194,25 @@ def test_opening_a_file_again_keeps_the_lock_of_a_connection_in_this_process(pat
     assert b"database is locked" in reader.stderr
 
 
-def test_a_database_may_be_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+IN_MEMORY = (":memory:", "./:memory:", "file::memory:", "file::memory:?cache=shared", "file:x?mode=memory&cache=shared")
+
+
+@pytest.mark.parametrize("name", [*IN_MEMORY, "", "."])
+def test_what_names_no_file_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    sqlite.connect(Path(":memory:"), FORMAT, exclusive=False).close()
+    with pytest.raises(InvalidArgument, match=f"^{FORMAT.parameter} must be the path of a file"):
+        sqlite.connect(Path(name), FORMAT, exclusive=False)
 
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_name_that_only_looks_like_memory_is_that_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / ":memory:"
+
+    sqlite.connect(path, FORMAT, exclusive=False).close()
+
+    assert path.is_file()
 
 
 # --- group commit

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -269,6 +270,26 @@ async def test_a_job_with_a_journal_or_a_state_that_is_none_reads_and_sends_noth
     for sync in syncs:
         with pytest.raises(InvalidArgument, match="^state must be the path of a file or a shared state, such as "):
             await sync(yield_rows(), state=wrong)
+
+
+@pytest.mark.parametrize("path", [":memory:", Path(":memory:"), "file::memory:?cache=shared", ""])
+async def test_a_journal_or_a_state_in_memory_is_refused_before_a_row_is_read(
+    session: Session, path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def yield_rows() -> Any:
+        raise AssertionError("it was read")
+        yield
+
+    monkeypatch.chdir(tmp_path)
+    users = session.account("a").custom_audience("b").users
+    with pytest.raises(InvalidArgument, match="^journal must be the path of a file") as journal:
+        await users.upload(yield_rows(), journal=path)
+    with pytest.raises(InvalidArgument, match="^state must be the path of a file") as state:
+        await users.sync(yield_rows(), state=path)
+    if path:
+        assert str(journal.value).endswith("; leave journal= out for a job that cannot be resumed")
+        assert str(state.value).endswith("; the next sync needs it")
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("settings", [{"folder": 5}, {"folder": "x", "name": 5}])

@@ -73,10 +73,15 @@ async def test_a_subscription_comes_in_several_shapes(service: ScriptedServer, b
         ({"event_type": "post.create", "user_id": "7", "direction": "sent"}, "^direction must go with"),
         ({"event_type": "post.create", "user_id": "7", "tag": ""}, "^tag must have from 1 to 200"),
         ({"event_type": "post.create", "user_id": "7", "tag": "x" * 201}, "^tag must have from 1 to 200"),
+        ({"event_type": None, "user_id": "7"}, "^event_type must be given$"),
+        ({"event_type": ["post.create"], "user_id": "7"}, "^event_type must be a string$"),
+        ({"event_type": "post.create", "user_id": 5}, "^user_id must be a string$"),
+        ({"event_type": "post.create", "keyword": 5}, "^keyword must be a string$"),
+        ({"event_type": "post.create", "keyword": "x", "webhook_id": 5}, "^webhook_id must be a string$"),
     ],
 )
 @pytest.mark.rule("ACT-03", "EV-02")
-async def test_what_breaks_a_rule_is_not_sent(service: ScriptedServer, given: dict[str, str], rule: str) -> None:
+async def test_what_breaks_a_rule_is_not_sent(service: ScriptedServer, given: dict[str, Any], rule: str) -> None:
     async with make_session(service) as session:
         with pytest.raises(InvalidArgument, match=rule):
             await session.activity.subscriptions.create(**given)
@@ -139,6 +144,8 @@ async def test_a_subscription_is_changed_and_deleted(service: ScriptedServer) ->
         assert (await session.activity.subscriptions.delete("9")).deleted
         with pytest.raises(InvalidArgument, match="^tag must be given where webhook_id is not"):
             await session.activity.subscriptions.update("9")
+        with pytest.raises(InvalidArgument, match="^webhook_id must be a string$"):
+            await session.activity.subscriptions.update("9", webhook_id=5)  # type: ignore[arg-type]  # which is refused
 
     assert service.requests[0].json == {"tag": "mine"}
     assert len(service.requests) == 2

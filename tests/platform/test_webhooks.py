@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from svc_async import BadRequest, BearerToken, Conflict, InvalidArgument, WebhookInvalid
-from svc_async.platform.webhooks import ReplayTerms, Webhook
+from svc_async.platform.webhooks import ReplayTerms, Webhook, check_url
 from svc_async.sandbox import VirtualClock
 from svc_async.session import Session
 from tests.support.scripted_server import Answer, ReceivedRequest, ScriptedServer
@@ -99,6 +99,18 @@ async def test_a_url_that_the_service_would_refuse_is_not_sent(service: Scripted
 
     async with make_session(service, validate=False) as session:
         assert (await session.webhooks.create(url)).url == url
+
+
+async def test_a_webhook_needs_a_url(service: ScriptedServer) -> None:
+    nothing: Any = None
+    async with make_session(service) as session:
+        for call in (session.webhooks.create, session.webhooks.ensure):
+            with pytest.raises(InvalidArgument, match="^url must be given$"):
+                await call(nothing)
+    with pytest.raises(InvalidArgument, match="^url must be given$"):
+        check_url(nothing)
+
+    assert service.requests == []
 
 
 VISIBLE = "must consist of visible ASCII characters: percent-encode others, or write a host name in its xn-- form"

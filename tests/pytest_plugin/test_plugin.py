@@ -181,6 +181,10 @@ def test_without_a_loop(svc_sandbox):
     pass
 
 
+def test_with_a_receiver_and_without_a_loop(svc_receiver):
+    pass
+
+
 @pytest.mark.svc(clock="never")
 def test_with_an_unknown_clock(svc_clock):
     pass
@@ -265,7 +269,7 @@ def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(p
         test_2=anyio.header + COMMON.replace(CHECK, ""),
         test_3=SETTINGS,
     )
-    result.assert_outcomes(passed=9 + 2 + 2, failed=8 + 1 + 2, errors=11 + 1 + 4)
+    result.assert_outcomes(passed=9 + 2 + 2, failed=8 + 1 + 2, errors=11 + 1 + 5)
     result.stdout.fnmatch_lines(list(ERRORS))
     result.stdout.fnmatch_lines(list(FAILURES))
     result.stdout.no_fnmatch_line("*svc_async.errors.InvalidArgument*")
@@ -278,6 +282,7 @@ ERRORS = (
     "LookupError: late",
     "the event post.create was not handled: the handler test_1.hang has not returned within 0.01 s",
     "svc_sandbox is for tests that run in an event loop: write `async def`, and mark the test with *",
+    "svc_receiver is for tests that run in an event loop: write `async def`, and mark the test with *",
     "the marker svc takes clock='jump' or clock='manual'",
     "the marker svc takes handler_errors='fail' or handler_errors='allow'",
     "the marker svc has an unknown setting sandbox?'wrong'?; docs/reference/settings.md lists all",

@@ -171,7 +171,7 @@ def test_a_delivery_is_verified_with_any_of_several_keys_without_a_receiver() ->
     ("body", "keys", "rule"),
     [
         (b"{}", [], "keys must contain at least one SigningKey"),
-        (b"{}", ["secret"], "keys must contain at least one SigningKey"),
+        (b"{}", ["secret"], "must be a SigningKey"),
         ("{}", [KEY], "body must be the bytes that were received"),
         ({}, [KEY], "body must be the bytes that were received"),
     ],

@@ -104,11 +104,11 @@ def test_what_is_wrong_with_an_answer_is_named(body: bytes, problem: str | None)
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (201, "with success, but not with 200"),
-        (299, "with success, but not with 200"),
-        (301, "with a redirect, which makes the webhook invalid; the URL itself must answer"),
-        (404, "with a refusal, which counts as a transient error"),
-        (500, "with a failure, which counts as a transient error"),
+        (201, "a success, but not 200"),
+        (299, "a success, but not 200"),
+        (301, "a redirect, which makes the webhook invalid: let the URL itself answer"),
+        (404, "a refusal, which counts as a transient error"),
+        (500, "a failure, which counts as a transient error"),
         (199, "which is not a final status"),
         (600, "which is not a final status"),
     ],

@@ -36,10 +36,34 @@ from tests.support.tasks import run_ready_tasks
 START = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("keys", [[], "secret", ["secret"], KEY])
-def test_a_receiver_without_keys_is_refused(keys: Any) -> None:
-    with pytest.raises(InvalidArgument, match="keys must contain at least one SigningKey"):
-        WebhookReceiver(keys=keys)
+KEY_LIST = "keys must be a list of SigningKey, such as [SigningKey(...)]"
+ONE_KEY = "must be a SigningKey, such as SigningKey(...)"
+
+
+@pytest.mark.parametrize(
+    ("keys", "rule"),
+    [
+        *(((), "keys must contain at least one SigningKey: without one nothing can be verified"),),
+        *((wrong, KEY_LIST) for wrong in ("secret", b"secret", KEY, None, 5, {"secret": KEY})),
+        *((wrong, f"keys[0] {ONE_KEY}") for wrong in (["secret"], [b"secret", KEY], [None], {5})),
+        ([KEY, "secret"], f"keys[1] {ONE_KEY}"),
+    ],
+)
+def test_a_receiver_without_keys_is_refused(keys: Any, rule: str) -> None:
+    for make in (WebhookReceiver, partial(unwrap, b"{}", {})):
+        with pytest.raises(InvalidArgument, match="must") as caught:
+            make(keys=keys)
+        assert str(caught.value) == rule
+
+
+def test_room_for_less_than_one_body_is_refused_with_both_settings() -> None:
+    with pytest.raises(
+        InvalidArgument, match=r"^max_bytes must be at least max_body, which is 104,857,600: give both$"
+    ):
+        WebhookReceiver(keys=[KEY], max_body=100 * 2**20)
+    with pytest.raises(InvalidArgument, match=r"^max_bytes must be a whole number of at least 1$"):
+        WebhookReceiver(keys=[KEY], max_bytes=1.5e9)  # type: ignore[arg-type]  # which is refused
+    WebhookReceiver(keys=[KEY], max_body=100 * 2**20, max_bytes=100 * 2**20)
 
 
 def test_a_handler_is_registered_for_a_type() -> None:

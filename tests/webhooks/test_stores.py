@@ -108,7 +108,13 @@ def test_remembering_for_no_time_is_refused(store: Callable[..., object]) -> Non
     ("settings", "message"),
     [
         ({"path": None}, "path must be a path"),
-        ({"owner": 7}, "owner must be a string"),
+        ({"path": ""}, "path must be the path of a file, and is empty or the current folder"),
+        (
+            {"path": Path(":memory:")},
+            r"path must be the path of a file: SQLite .* Ack\.enqueue\(\) and MemoryDedupe\(\)",
+        ),
+        ({"owner": 7}, "owner must be a name of 1 to 200 printable characters"),
+        ({"owner": ""}, "owner must be a name of 1 to 200 printable characters"),
         ({"lease": 60}, "lease must be a timedelta"),
         ({"ttl": 60.0}, "ttl must be a timedelta"),
     ],
@@ -116,6 +122,16 @@ def test_remembering_for_no_time_is_refused(store: Callable[..., object]) -> Non
 def test_settings_of_a_file_of_another_type_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         SqliteDedupe(**{"path": "events.db", **settings})
+
+
+@pytest.mark.parametrize(
+    "path", ["", ":memory:", "./:memory:", Path(":memory:"), "file::memory:?cache=shared", 5, None]
+)
+def test_an_inbox_is_a_file(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgument, match="^path must be (a path$|the path of a file)"):
+        SqliteInbox(path)
+    assert [*tmp_path.iterdir()] == []
 
 
 async def test_memory_is_bounded_and_forgets_the_oldest() -> None:

@@ -38,6 +38,7 @@ FORMAT = FileFormat(
         PRIMARY KEY (kind, number)
     ) WITHOUT ROWID
     """,
+    in_memory="leave journal= out for a job that cannot be resumed",
     advice="delete it after the quarantine and run the job again: what the service has already is sent once more",
 )
 _INTACT = "ok"

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 import attrs
 
 from svc_async.batch.destination import Destination
-from svc_async.batch.journal.file import JournalFile
+from svc_async.batch.journal.file import FORMAT, JournalFile
 from svc_async.batch.journal.journal import Job, Journal
 from svc_async.batch.journal.journals import Journals
 from svc_async.batch.journal.resume import RemainingRows, SourceReplay, digest_source, make_source_error
@@ -92,12 +92,13 @@ def create_ledger(
         factory: the class of the connection to a journal.
 
     Raises:
-        InvalidArgument: the journal is none of these.
+        InvalidArgument: the journal is none of these, or no file can have its path.
     """
     if journal is None:
         return MemoryLedger(lanes)
     _JOURNAL.check("journal", journal)
     if isinstance(journal, str | Path):
+        FORMAT.check_path(journal)
         journal = JournalFile(journal, factory)
     return JournalLedger(
         journal,

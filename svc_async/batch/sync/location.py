@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-from svc_async.batch.sync.pages.file import StateFile
+from svc_async.batch.sync.pages.file import FORMAT, StateFile
 from svc_async.batch.sync.pages.tables import StateTables
 from svc_async.batch.sync.state import SyncState
 from svc_async.errors import InvalidArgument
@@ -41,9 +41,11 @@ def check_location(location: StateLocation) -> None:
     """Check what a sync is given as its state, before it reads its source.
 
     Raises:
-        InvalidArgument: it is neither the path of a file nor a shared state.
+        InvalidArgument: it is neither the path of a file nor a shared state, or no file can have the path.
     """
     _STATE.check("state", location)
+    if isinstance(location, str | Path):
+        FORMAT.check_path(location)
 
 
 def check_shared(location: StateLocation) -> None:

@@ -130,7 +130,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _print_finding(finding: _Finding, notes: list[str]) -> None:
-    took = f" after {finding.seconds:.2f} s" if finding.seconds is not None else ""
+    took = f" (after {finding.seconds:.2f} s)" if finding.seconds is not None else ""
     show(finding.problem or "The CRC check was answered correctly", took, ".")
     for note in notes:
         say(f"Note: {note}.")

@@ -58,7 +58,7 @@ def _add(call: Call) -> Answer:
     result = _check_new_rules(call, _read_new_rules(call.sent["add"]))
     if result.invalid and not result.rules and result.invalid == len(result.errors):
         # Unspecified: a request with nothing but malformed rules is refused as a whole.
-        error = make_refusal(400, "InvalidRules", result.errors[0]["detail"], rule="FS-01", basis=Basis.ASSUMED)
+        error = make_refusal(400, "InvalidRules", "none of the rules can be added", rule="FS-01", basis=Basis.ASSUMED)
         error.more["errors"] = result.errors
         raise error
     if not call.params["dry_run"]:

@@ -53,8 +53,9 @@ ADVICE: Mapping[RejectReason, Advice] = {
     ),
     RejectReason.ALREADY_READ: Advice(
         "Content-Length promises a body, and none is left",
-        "let nothing read the body before the receiver, such as a middleware that calls request.body() or "
-        "request.stream(); with aiohttp request.read(), request.text(), request.json() or request.post()",
+        "let nothing consume the body before the receiver, such as an http middleware of Starlette or FastAPI that "
+        "iterates request.stream() (request.body() there keeps it), or a middleware of aiohttp that calls "
+        "request.read(), request.text(), request.json() or request.post()",
     ),
     RejectReason.SIGNATURE_REPEATED: Advice(
         "a signature header is there more than once", "check the proxy before the receiver: the service sends one"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import get_args
 
+from svc_async.errors import InvalidArgument
 from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter
 from svc_async.value_rules import (
@@ -21,7 +22,7 @@ from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.verification import CrcSignature
 from svc_async.wire.hmac_sha256 import SigningKey
 
-__all__ = ["check_settings"]
+__all__ = ["check_settings", "check_total"]
 
 _CALLBACK = or_none(function_of("event", "error"))
 _RULES: Mapping[str, ValueRule] = {
@@ -56,3 +57,14 @@ def check_settings(**settings: object) -> None:
     """
     for name, value in settings.items():
         _RULES[name].check(name, value)
+
+
+def check_total(max_bytes: int, max_body: int) -> None:
+    """Check how many bytes all bodies may have, once it is known how many one may have.
+
+    Raises:
+        InvalidArgument: one body of the largest size would be too large already.
+    """
+    COUNT.check("max_bytes", max_bytes)
+    if max_bytes < max_body:
+        raise InvalidArgument("max_bytes", f"must be at least max_body, which is {max_body:,}: give both")

@@ -13,7 +13,7 @@ from typing import Literal, Self, TypeVar
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import WrongState
 from svc_async.sqlite import FileFormat, Work, Writer, connect, in_thread, report_unusable
-from svc_async.value_rules import COUNT, DURATION, TEXT, instance_of
+from svc_async.value_rules import COUNT, DURATION, NAME
 from svc_async.webhooks.stores import inbox_rows as rows
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
 from svc_async.webhooks.stores.inbox import StoredEvent, WaitingEvent
@@ -27,6 +27,7 @@ _FORMAT = FileFormat(
     parameter="path",
     application_id=0x73766577,
     version=4,
+    in_memory="Ack.enqueue() and MemoryDedupe() keep events in memory",
     tables=f"""{rows.INBOX_TABLES}
     CREATE TABLE svc_events (
         key TEXT PRIMARY KEY, owner TEXT NOT NULL, handled INTEGER NOT NULL, expires_at REAL NOT NULL
@@ -44,7 +45,6 @@ _LOCK_FORMAT = FileFormat(
 )
 _OF_THE_FILE = (sqlite3.OperationalError, sqlite3.DatabaseError)
 """Errors of SQLite that are exactly of these classes; their subclasses are about what is written."""
-_PATH = instance_of((str, Path), "a path")
 _MORE_IN, _NO_MORE_IN = 1.0, 3_600.0
 
 
@@ -52,7 +52,7 @@ class _Store:
     """A file that is open within an `async with` block; it can be opened again."""
 
     def __init__(self, path: str | Path, *, synchronous: Literal["FULL", "NORMAL"]) -> None:
-        _PATH.check("path", path)
+        _FORMAT.check_path(path)
         self._path = Path(path)
         self._synchronous: Literal["FULL", "NORMAL"] = synchronous
         self._writer: Writer | None = None
@@ -103,6 +103,7 @@ class SqliteInbox(_Store):
         path: the file.
 
     Raises:
+        InvalidArgument: the path is empty, or SQLite would keep it in memory.
         UnusableFile: another receiver uses the file, or it cannot be used; on entering.
     """
 
@@ -224,6 +225,9 @@ class SqliteDedupe(_Store):
             this name had claimed when it ended are released when the next one starts.
         lease: how long a claim of another owner, which may have ended for good, is respected.
         clock: the source of time.
+
+    Raises:
+        InvalidArgument: the path is empty, or SQLite would keep it in memory; or a setting is out of bounds.
     """
 
     def __init__(
@@ -237,7 +241,7 @@ class SqliteDedupe(_Store):
     ) -> None:
         super().__init__(path, synchronous="NORMAL")
         check_ttl(ttl)
-        TEXT.check("owner", owner)
+        NAME.check("owner", owner)
         DURATION.check("lease", lease)
         self._ttl = ttl.total_seconds()
         self._lease = lease.total_seconds()

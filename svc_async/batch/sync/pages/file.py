@@ -20,6 +20,7 @@ FORMAT = FileFormat(
     application_id=0x73766373,
     version=5,
     shrinks=True,
+    in_memory="the next sync needs it",
     advice="without it, the next sync sends all rows and removes none: move the file away",
     tables="""
     CREATE TABLE about (
