@@ -294,7 +294,7 @@ ERRORS = (
     "the marker svc has an unusable event, events?1?: * event_type is no type of event; similar ones are *",
     "the marker svc has an unusable event, events?1?: event_type must be a dot-separated name such as post.create; *",
     "the marker svc has an unusable event, events?1?: * a subscription with this event_type * is there already",
-    "the marker svc has an unusable event, events?1?: * event_type must be a string",
+    "the marker svc has an unusable event, events?1?: event_type must be a string",
 )
 FAILURES = (
     "a fault did not strike: http(503) on [*] [*]/acount/[*], the first 2 requests; 0 requests matched",
