@@ -321,6 +321,11 @@ class WebhookReceiver:
             raise Rejected(RejectReason.NOT_RUNNING)
         return self._bodies.admit()
 
+    def reject_path(self) -> HttpAnswer:
+        """Return the answer to a request for a path that is not served, which is counted and logged; for adapters."""
+        self._counters.received += 1
+        return self._reject(RejectReason.NOT_FOUND, self._clock.monotonic())
+
     async def handle(self, method: str, raw_query: str | bytes, headers: Headers, body: bytes) -> HttpAnswer:
         """Answer a request to the webhook URL; for frameworks without an adapter.
 

@@ -57,6 +57,7 @@ class HttpAnswer(NamedTuple):
 _STATUS: Mapping[RejectReason, int] = {
     RejectReason.METHOD: 405,
     RejectReason.CRC_TOKEN: 400,
+    RejectReason.NOT_FOUND: 404,
     RejectReason.ENCODED: 415,
     RejectReason.TOO_LARGE: 413,
     RejectReason.TOO_MANY_BODIES: 503,

@@ -68,6 +68,37 @@ def test_a_mount_serves_the_url_with_a_slash() -> None:
         assert client.get("/hooks/svc/?crc_token=a").status_code == 200
 
 
+def test_a_path_that_repeats_the_prefix_of_its_mount_is_not_found_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    app = build_app(receiver, lambda receiver: [Mount("/hooks/svc", app=receiver.asgi("/hooks/svc"))])
+    with TestClient(app, follow_redirects=False) as client:
+        answers = [client.get("/hooks/svc/?crc_token=a"), client.post("/hooks/svc/secret", content=b"secret")]
+    assert [(answer.status_code, answer.text) for answer in answers] == [(404, "not_found")] * 2
+    assert (receiver.stats.received, receiver.stats.rejected) == (2, {"not_found": 2})
+    (line,) = caplog.messages
+    assert line.startswith("rejected a request: not_found: the path is not that of receiver.asgi(path)")
+    assert line.endswith("leave the prefix of the mount out of the path: app.mount('/hooks', receiver.asgi('/svc'))")
+
+
+@pytest.mark.parametrize(("how", "status"), [("body", 200), ("json", 200), ("stream", 400)])
+def test_only_the_stream_of_a_request_takes_its_body_away_in_an_http_middleware(how: str, status: int) -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    app, request = build_app(receiver, ROUTES["route"]), delivery()
+
+    async def read(received: Request, call_next: RequestResponseEndpoint) -> Response:
+        if how == "stream":
+            return await read_body(received, call_next)
+        await getattr(received, how)()
+        return await call_next(received)
+
+    app.add_middleware(BaseHTTPMiddleware, dispatch=read)
+    with TestClient(app) as client:
+        answer = client.post("/hooks/svc", content=request.body, headers=dict(request.headers))
+    assert answer.status_code == status
+
+
 @pytest.mark.parametrize("root_path", ["/api", "/api/", "/hook"])
 def test_a_server_behind_a_proxy_has_a_root_path(root_path: str) -> None:
     with TestClient(WebhookReceiver(keys=[KEY]).asgi("/hooks/svc"), root_path=root_path) as client:

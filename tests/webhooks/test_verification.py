@@ -21,6 +21,7 @@ STATUSES: Mapping[str, int] = {
     "body_too_slow": 408,
     "body_broken": 400,
     "body_already_read": 400,
+    "not_found": 404,
     "signature_repeated": 400,
     "signature_missing": 401,
     "signature_malformed": 401,

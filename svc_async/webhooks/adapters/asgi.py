@@ -17,7 +17,6 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-_NOT_FOUND = HttpAnswer(404, {"content-type": "text/plain; charset=utf-8"}, b"not_found")
 _TEXT = instance_of(
     str, "a string that begins with a slash; if a framework called this, pass it receiver.asgi(), with the parentheses"
 )
@@ -47,7 +46,7 @@ class AsgiApp:
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.path is not None and _find_mounted_path(scope) != self.path:
-            await _send_answer(send, _NOT_FOUND)
+            await _send_answer(send, self.receiver.reject_path())
             return
         answer = await self.receiver.receive(scope["method"], scope["query_string"], scope["headers"], _chunks(receive))
         await _send_answer(send, answer)

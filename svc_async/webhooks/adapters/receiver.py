@@ -21,6 +21,10 @@ class Receiver(Protocol):
         """Answer a request, reading its body."""
         ...
 
+    def reject_path(self) -> HttpAnswer:
+        """Return the answer to a request for a path that is not served."""
+        ...
+
     def running(self) -> AbstractAsyncContextManager[None]:
         """Run the receiver within the block, unless it runs already."""
         ...

@@ -24,6 +24,12 @@ class Advice:
 
 
 ADVICE: Mapping[RejectReason, Advice] = {
+    RejectReason.NOT_FOUND: Advice(
+        "the path is not that of receiver.asgi(path), which begins where the application is mounted: "
+        "app.mount('/hooks/svc', receiver.asgi('/hooks/svc')) serves /hooks/svc/hooks/svc",
+        "nothing if another URL was meant: others probe public ones; otherwise leave the prefix of the mount out of "
+        "the path: app.mount('/hooks', receiver.asgi('/svc'))",
+    ),
     RejectReason.METHOD: Advice(
         "the request is neither GET nor POST", "nothing: the service sends neither; others probe public URLs"
     ),

@@ -8,6 +8,7 @@ __all__ = ["RejectReason"]
 class RejectReason(StrEnum):
     """Why a request is rejected; statistics count by reason."""
 
+    NOT_FOUND = "not_found"
     METHOD = "method_not_allowed"
     CRC_TOKEN = "crc_token_refused"  # noqa: S105 - it names a parameter
     ENCODED = "body_encoded"
