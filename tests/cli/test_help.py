@@ -80,6 +80,7 @@ COMMANDS = {
     "stream tail": PROFILE,
     "trigger": {
         "user": "the first user of the sandbox",
+        "payload": "",
         "set": "",
         "url": "SVC_BASE_URL if that is http://, else http://127.0.0.1:8765",
         **JSON,

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from svc_async import Session
+from svc_async.sandbox import Sandbox
 from tests.support.command import Call, Command
 from tests.support.stream_server import (
     StreamServer,
@@ -82,6 +84,37 @@ async def test_what_no_repeat_changes_is_one_line_and_exit_1(server: StreamServe
     assert (ended.code, ended.out) == (1, "")
     advice = "the stream needs a rule first: in Python, await session.filtered_stream.rules.add([...])"
     assert ended.err.splitlines() == [f"svc-async: HTTP 409: RuleConfigurationIssue no rules; {advice}"]
+
+
+async def test_a_stream_of_an_app_without_a_subscription_says_why_it_is_silent(command: Command) -> None:
+    running = await command.start("stream", "tail", "activity", "--json")
+    assert await running.note() == "The stream is open. Ctrl-C ends it.\n"
+    assert (await running.note()).startswith("The app has no subscription, without which no event comes. Create one: ")
+    running.send(signal.SIGINT)
+    ended = await running.wait()
+    assert (ended.end["exit_code"], ended.out.count("\n"), ended.err) == (0, 1, "The stream is closed.\n")
+
+
+async def test_a_stream_of_an_app_with_a_subscription_says_nothing_more(command: Command, sandbox: Sandbox) -> None:
+    async with Session.sandbox(sandbox) as session:
+        await session.activity.subscriptions.create(event_type="post.create", user_id=sandbox.user_id)
+    running = await command.start("stream", "tail", "activity")
+    notes = [await running.note()]
+    await sandbox.trigger("post.create")
+    assert (await running.line()).split()[:2] == ["post.create", sandbox.user_id]
+    running.send(signal.SIGINT)
+    ended = await running.wait()
+    assert [*notes, ended.err] == ["The stream is open. Ctrl-C ends it.\n", "The stream is closed.\n"]
+
+
+async def test_a_stream_goes_on_where_the_subscriptions_may_not_be_listed(server: StreamServer, tail: Command) -> None:
+    server.subscriptions = None
+    server.scripts = [send_and_hold(event_line(1))]
+    running = await tail.start("stream", "tail", "activity")
+    assert (await running.line()).split() == ["post.delete", "7", "-1"]
+    running.send(signal.SIGINT)
+    ended = await running.wait()
+    assert (ended.code, len(ended.err.splitlines())) == (0, 2)
 
 
 @pytest.mark.parametrize("arguments", [("stream", "tail"), ("stream", "tail", "everything"), ("stream", "tial")])

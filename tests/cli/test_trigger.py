@@ -66,6 +66,48 @@ async def test_the_sandbox_of_the_variables_is_the_default(command: Command, san
     assert ended.out == f"post.create happened to user {sandbox.user_id}; no webhook is subscribed to it.\n"
 
 
+async def test_the_payload_comes_from_a_file_or_from_standard_input(
+    command: Command, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    place = ("--url", sandbox.base_url, "--json")
+    (tmp_path / "payload.json").write_text('{"text": "Grüße", "public_metrics": {"like_count": 7}}', encoding="utf-8")
+    changes = ("--set", "public_metrics.reply_count=3")
+    payload = (await command("trigger", "post.create", "--payload", "payload.json", *changes, *place)).result["payload"]
+    assert (payload["text"], payload["author_id"]) == ("Grüße", sandbox.user_id)
+    assert (payload["public_metrics"]["like_count"], payload["public_metrics"]["reply_count"]) == (7, 3)
+    running = await command.start("trigger", "a.b", "--payload", "-", "--set", "x=1", *place)
+    happened = (await running.wait(b'{"x": 0}')).result
+    assert (happened["event_type"], happened["payload"]) == ("a.b", {"x": 1})
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "--payload cannot be read: No such file or directory"),
+        (b"", "--payload must be a file with a JSON object"),
+        (b'["secret"]', "--payload must be a file with a JSON object"),
+        (b'{"text": NaN}', "--payload must be a file with a JSON object"),
+        (b'{"text": "\xff"}', "--payload must be a file with a JSON object"),
+        (b"[" * 100_000, "--payload must be a file with a JSON object"),
+        (b'{"text": "' + b"x" * 2**20 + b'"}', "--payload must have at most 1,044,480 bytes"),
+        (
+            b'{"text": "' + "ü".encode() * 500_000 + b'"}',
+            "trigger was refused: INVALID_PARAMETER: the body takes up to 1 MiB",
+        ),
+    ],
+)
+async def test_a_payload_that_cannot_be_one_is_one_line_and_exit_2(
+    command: Command, sandbox: Sandbox, tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    if content is not None:
+        (tmp_path / "payload.json").write_bytes(content)
+    ended = await command("trigger", "post.create", "--payload", "payload.json", "--url", sandbox.base_url)
+    assert (ended.code, len(ended.err.splitlines())) == (2, 1)
+    assert reason in ended.err
+    assert "secret" not in ended.err
+    assert sandbox.requests.total == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -75,6 +75,11 @@ class Running:
         assert self.process.stdout is not None
         return (await self.process.stdout.readline()).decode()
 
+    async def note(self) -> str:
+        """Read a line of what is no result: standard error."""
+        assert self.process.stderr is not None
+        return (await self.process.stderr.readline()).decode()
+
     async def item(self) -> Any:
         """Read what a command that follows something has printed with `--json`."""
         shape = read_shape(await self.line())

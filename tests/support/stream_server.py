@@ -106,6 +106,7 @@ class ServerConnection:
         self.writer.transport.abort()
 
     async def refuse(self, status: int, body: object = None, **headers: str) -> None:
+        """Answer without a stream, by default with an error."""
         content = json.dumps(body or {"title": "No", "detail": "no", "status": status}).encode()
         fields = {"Content-Length": str(len(content)), "Connection": "close"}
         fields |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -163,9 +164,14 @@ def refuse_with(status: int, body: object = None, **headers: str) -> Script:
 
 
 class StreamServer:
-    """A server that runs one script for each connection, and repeats the last one."""
+    """A server that runs one script for each connection, and repeats the last one.
+
+    Attributes:
+        subscriptions: what a request for the subscriptions of the app is answered with; None refuses it.
+    """
 
     def __init__(self) -> None:
+        self.subscriptions: list[Mapping[str, Any]] | None = [{"subscription_id": "1", "event_type": "post.delete"}]
         self.scripts: list[Script] = [hold]
         self.connections: list[ServerConnection] = []
         self.open_connections = 0
@@ -176,6 +182,9 @@ class StreamServer:
         connection: ServerConnection | None = None
         try:
             head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"GET /2/activity/subscriptions?"):
+                await self._list_subscriptions(ServerConnection(head.decode(), reader, writer))
+                return
             connection = ServerConnection(head.decode(), reader, writer)
             script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
             await self._record(connection)
@@ -187,6 +196,12 @@ class StreamServer:
             if connection is not None:
                 connection.closed.set()
                 self.open_connections -= 1
+
+    async def _list_subscriptions(self, connection: ServerConnection) -> None:
+        if self.subscriptions is None:
+            await connection.refuse(403)
+            return
+        await connection.refuse(200, {"data": self.subscriptions, "meta": {"result_count": len(self.subscriptions)}})
 
     async def _record(self, connection: ServerConnection) -> None:
         self.open_connections += 1

@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
 from cyclopts import App
@@ -12,6 +14,7 @@ from svc_async.cli.output.console import print_error, say, show
 from svc_async.cli.output.json_output import show_item
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
+from svc_async.errors import SvcError
 from svc_async.session import Session
 from svc_async.streams.recovery import Gap, GapRecovery
 from svc_async.streams.states import MalformedLine, StateChange, StreamState
@@ -24,13 +27,18 @@ app = App(name="stream")
 
 Name = Literal["activity", "filtered"]
 
+_NO_SUBSCRIPTION = (
+    "The app has no subscription, without which no event comes. Create one: in Python, "
+    'await session.activity.subscriptions.create(event_type="post.create", user_id="...")'
+)
+
 
 @app.command
 def tail(name: Name, /, *, profile: str | None = None, as_json: JsonFlag = False) -> int:
     """Print events as they arrive, until interrupted (Ctrl-C, exit code 0).
 
     The stream reconnects by itself, requests the events that it missed, and reports both on stderr. It needs the app's
-    consumer key and secret, or its bearer token.
+    consumer key and secret, or its bearer token. If the app has no subscription to activity, a note on stderr says so.
 
     Args:
         name: "activity": the events of the app's subscriptions. "filtered": the posts that match the app's rules.
@@ -46,7 +54,33 @@ def tail(name: Name, /, *, profile: str | None = None, as_json: JsonFlag = False
 
 async def _tail(name: Name, profile: str | None, *, as_json: bool) -> None:
     async with open_session(profile, Surface.BASE) as session:
-        await run_until_stopped(_print_events(_open_stream(session, name), as_json=as_json))
+        await run_until_stopped(_follow(session, name, as_json=as_json))
+
+
+async def _follow(session: Session, name: Name, *, as_json: bool) -> None:
+    async with _open_stream(session, name) as stream:
+        if name == "filtered":  # without a rule, the service refuses to open it
+            await _print_events(stream, as_json=as_json)
+            return
+        async with _ask_for_subscriptions(session):
+            await _print_events(stream, as_json=as_json)
+
+
+@asynccontextmanager
+async def _ask_for_subscriptions(session: Session) -> AsyncGenerator[None]:
+    """Ask within the block, once, whether the app has a subscription."""
+    asking = asyncio.create_task(_note_missing_subscription(session))
+    try:
+        yield
+    finally:
+        asking.cancel()
+        await asyncio.wait([asking])
+
+
+async def _note_missing_subscription(session: Session) -> None:
+    with suppress(SvcError):  # the stream itself says what is wrong; a hint need not
+        if await session.activity.subscriptions.list(max_results=1).first() is None:
+            say(_NO_SUBSCRIPTION)
 
 
 def _open_stream(session: Session, name: Name) -> EventStream:
@@ -55,13 +89,12 @@ def _open_stream(session: Session, name: Name) -> EventStream:
 
 
 async def _print_events(stream: EventStream, *, as_json: bool) -> None:
-    async with stream:
-        async for event in stream:
-            if as_json:
-                show_item(dict(event.raw))
-            else:
-                show(f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}")
-                sys.stdout.flush()
+    async for event in stream:
+        if as_json:
+            show_item(dict(event.raw))
+        else:
+            show(f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}")
+            sys.stdout.flush()
 
 
 def _print_state(change: StateChange) -> None:

@@ -3,10 +3,13 @@
 import http.client
 import json
 import os
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
+import msgspec
 from cyclopts import Parameter
 
 from svc_async.cli.exit_codes import Exit
@@ -14,12 +17,15 @@ from svc_async.cli.options import JsonFlag
 from svc_async.cli.output.console import show
 from svc_async.cli.output.json_output import show_json
 from svc_async.errors import InvalidArgument
+from svc_async.wire.envelope import NOT_JSON
 
 __all__ = ["trigger"]
 
 _PATH = "/_sandbox/events"
 _TIMEOUT = 60.0
 _DEFAULT_URL = "http://127.0.0.1:8765"
+_LARGEST = 2**20 - 2**12
+"""Bytes of a payload: the sandbox takes 1 MiB, with what is around it."""
 _CHECK_AGAIN = "`svc-async webhook register URL` has it checked again"
 _START = f"`svc-async sandbox` starts one at {_DEFAULT_URL}"
 
@@ -29,6 +35,7 @@ def trigger(
     /,
     *,
     user: str | None = None,
+    payload: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     changes: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     url: str | None = None,
     as_json: JsonFlag = False,
@@ -38,6 +45,8 @@ def trigger(
     Args:
         event: The type of event, such as post.create, dm.received or profile.update.bio.
         user: The id of the user to whom it happens. [default: the first user of the sandbox]
+        payload: A file with a JSON object, or - for stdin, that is merged into the event's payload and takes
+            precedence. A type of event that is not documented needs one.
         changes: PATH=VALUE changes the event's payload, such as text=Hello or public_metrics.like_count=7. VALUE is
             parsed as JSON if it is valid JSON, else it is a string. Repeatable.
         url: Where the sandbox is. [default: SVC_BASE_URL if that is http://, else http://127.0.0.1:8765]
@@ -46,6 +55,8 @@ def trigger(
     wanted: dict[str, Any] = {"event_type": event, "set": dict(map(_parse_change, changes or ()))}
     if user is not None:
         wanted["user_id"] = user
+    if payload is not None:
+        wanted["payload"] = _read_payload(payload)
     happened = _post(_parse_address(url or _find_sandbox()), wanted)
     if as_json:
         show_json(happened)
@@ -71,6 +82,29 @@ def _find_sandbox() -> str:
     """Return the URL in the variables that `svc-async sandbox` prints, or the one at which it listens by default."""
     url = os.environ.get("SVC_BASE_URL", "")
     return url if url.startswith("http://") else _DEFAULT_URL
+
+
+def _read_payload(file: Path) -> Mapping[str, Any]:
+    content = _read(file)
+    if len(content) > _LARGEST:
+        raise InvalidArgument("--payload", f"must have at most {_LARGEST:,} bytes")
+    try:
+        payload = msgspec.json.decode(content)
+    except NOT_JSON:
+        payload = None
+    if not isinstance(payload, dict):
+        raise InvalidArgument("--payload", 'must be a file with a JSON object, such as {"text": "Hello"}')
+    return payload
+
+
+def _read(file: Path) -> bytes:
+    if str(file) == "-":
+        return sys.stdin.buffer.read(_LARGEST + 1)
+    try:
+        with file.open("rb") as opened:
+            return opened.read(_LARGEST + 1)
+    except OSError as error:
+        raise InvalidArgument("--payload", f"cannot be read: {error.strerror}") from None
 
 
 def _parse_change(text: str) -> tuple[str, Any]:
