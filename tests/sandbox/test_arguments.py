@@ -169,5 +169,5 @@ async def test_what_cannot_answer_is_no_target(sandbox: Sandbox) -> None:
     for url in (5, None, b"https://hooks.example.test/svc"):
         with pytest.raises(ValueError, match="^url must be a string$"):
             sandbox.deliver_to(url, receiver)  # type: ignore[arg-type]  # which is refused
-    for good in (receiver, receiver.asgi(), "http://127.0.0.1:9000/hook", lambda scope, receive, send: None):  # noqa: ARG005
+    for good in (receiver, receiver.asgi(), "http://127.0.0.1:9000/hook", lambda scope, receive, send: None):  # noqa: ARG005 - called by nobody
         sandbox.deliver_to("https://hooks.example.test/svc", good)  # type: ignore[arg-type]  # a function that tells no more
