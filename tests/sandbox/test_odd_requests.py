@@ -252,7 +252,7 @@ async def test_a_failure_in_the_middle_of_an_answer_cuts_it(v2: V2Client, caplog
     await v2.subscribe("post.create")
     size: Any = "not a number"
     async with v2.stream("/2/activity/stream") as answer:
-        v2.sandbox.streams["activity"].split_bytes(size)
+        v2.sandbox.streams["activity"].piece = size  # which `split_bytes` refuses
         await v2.sandbox.trigger("post.create")
         with pytest.raises(aiohttp.ClientPayloadError):
             await answer.read()

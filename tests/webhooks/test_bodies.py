@@ -140,7 +140,7 @@ async def test_a_body_has_a_deadline(seconds: float) -> None:
 
 def test_all_bodies_together_are_no_smaller_than_the_largest() -> None:
     WebhookReceiver(keys=[KEY], max_body=100, max_bytes=100)
-    with pytest.raises(InvalidArgument, match="max_bytes must be a whole number of at least 100"):
+    with pytest.raises(InvalidArgument, match="^max_bytes must be at least max_body, which is 100: give both$"):
         WebhookReceiver(keys=[KEY], max_body=100, max_bytes=99)
     with pytest.raises(InvalidArgument, match="max_bodies must be a whole number of at least 1"):
         WebhookReceiver(keys=[KEY], max_bodies=0)
