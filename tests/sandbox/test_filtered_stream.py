@@ -30,6 +30,12 @@ async def add_rules(v2: V2Client, *values: str, query: Any = ()) -> Any:
     return await v2("POST", RULES, query, json={"add": [{"value": value} for value in values]})
 
 
+async def test_what_is_wrong_with_the_only_rule_is_said_once(v2: V2Client) -> None:
+    got = await add_rules(v2, "(unclosed")
+    assert (got.status, got.json["detail"]) == (400, "InvalidRules: none of the rules can be added")
+    assert got.body.decode().count("the parenthesis at character 1 is not closed") == 1
+
+
 @pytest.mark.rule("FS-01")
 async def test_rules_are_added_listed_and_deleted(v2: V2Client) -> None:
     body = {"add": [{"value": "harbour", "tag": "h"}, {"value": "from:anna -maps"}]}
