@@ -13,6 +13,7 @@ from svc_async.errors import (
     InvalidArgument,
     NotFound,
     RateLimited,
+    Sent,
     ServerError,
     SvcError,
     TransportError,
@@ -144,7 +145,10 @@ _USAGE = (AccessDenied, InvalidArgument, UnusableFile, WrongState)
 
 
 def exit_of(error: SvcError) -> Exit:
-    """Return the exit code of an error."""
+    """Return the exit code of an error; that of wrong usage says that nothing was sent."""
+    if isinstance(error, BatchError):
+        cause = error.__cause__
+        return exit_of(cause) if error.sent is Sent.NO and isinstance(cause, SvcError) else Exit.FAILURE
     return Exit.USAGE if isinstance(error, _USAGE) and not error.repeatable else Exit.FAILURE
 
 
@@ -164,9 +168,9 @@ def explain(error: SvcError) -> str:
 
 
 def describe(error: SvcError) -> Mapping[str, Any]:
-    """Return what programs can use of an error, ready for JSON."""
+    """Return what programs can use of an error, ready for JSON; `sent` is about the whole of a job that ended early."""
     if isinstance(error, BatchError) and isinstance(error.__cause__, SvcError):
-        return describe(error.__cause__)
+        return {**describe(error.__cause__), "sent": str(error.sent)}
     facts: dict[str, Any] = {"type": type(error).__name__, "message": explain(error)}
     facts |= {"sent": str(error.sent), "repeatable": error.repeatable}
     if not isinstance(error, ApiError):

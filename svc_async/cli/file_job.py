@@ -28,7 +28,7 @@ from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.sync_command import SyncWork
 from svc_async.clock import Clock, SystemClock
-from svc_async.errors import BatchError, InvalidArgument, SvcError
+from svc_async.errors import BatchError, InvalidArgument, SvcError, UnusableFile
 from svc_async.jobs.limits import JobLimit, find_job_limit
 from svc_async.jobs.run import check_access, open_rows, run
 from svc_async.jobs.spec import JobSpec, SyncSpec, TargetSpec, UploadSpec
@@ -41,6 +41,9 @@ __all__ = ["run_job"]
 _FINISHED_BEFORE = (
     "The job was finished before: nothing was sent. A new job needs a new journal; --journals FOLDER keeps one a run."
 )
+
+_RESTORE = "The journal belongs to the file as it was when the job began: restore that"
+_START_AGAIN = "For a file with other rows, run the command with a new journal, or without one."
 
 
 def run_job(spec: JobSpec, file: str, options: RunOptions, journal: JournalOptions) -> int:
@@ -292,20 +295,28 @@ class _FileJob:
             say(outcome.advice)
 
     def _describe_rest(self, report: Report, error: BatchError | None) -> str:
-        cause = error and error.__cause__
+        cause = _find_cause(error)
         run = "When that is corrected, run" if isinstance(cause, SvcError) and not cause.repeatable else "Run"
         was = "was" if report.pending == 1 else "were"
         if self.journal.is_kept:
             unread = "" if self.source.exhausted else ", and the rest of the file"
-            return (
-                f"Still to do: {count(report.pending, 'row')} that {was} read{unread}. {run} the same command again, "
-                f"or `{self.journal.resume_command}`, to resume the job."
-            )
+            rest = f"Still to do: {count(report.pending, 'row')} that {was} read{unread}."
+            resume = f"run the same command again, or `{self.journal.resume_command}`, to resume the job"
+            if isinstance(cause, UnusableFile) and cause.parameter == "file":
+                return f"{rest} {_RESTORE} and {resume}. {_START_AGAIN}"
+            return f"{rest} {run} {resume.removeprefix('run ')}."
         line = self.source.find_line(report.read)
         place = f"row {report.read + 1:,}" if line is None else f"line {line:,}"
         unread = "" if self.source.exhausted else f", and the file from {place} on"
         pending = f"Still to do: {count(report.pending, 'row')} that {was} read{unread}. "
         return f"{pending}{run} the same command again to finish: {self.work.advice}"
+
+
+def _find_cause(error: BaseException | None) -> BaseException | None:
+    """Return what ended a job early; the error of a sync has that of its upload as its cause."""
+    while isinstance(error, BatchError):
+        error = error.__cause__
+    return error
 
 
 def _find_report(error: BatchError) -> Report | None:

@@ -49,7 +49,7 @@ T = TypeVar("T")
 UNKNOWN_JOB = (
     "is not the name of a job in this shared state; `svc-async job list` lists them, and the shards of jobs on clusters"
 )
-_SETTINGS = ("fingerprint", "profile", "failures_file", "report", "host", "version")
+_SETTINGS = ("fingerprint", "profile", "failures_file", "report", "host", "version", "size")
 _ID_NAMES = {"audience": "audience", "do_not_reach_list": "list", "catalog": "catalog"}
 
 
@@ -91,6 +91,7 @@ class JobNote:
         report: where its report is written, if anywhere.
         host: the host of the list.
         version: the version of the SDK that has begun it.
+        size: the bytes of its source, if that is one file.
     """
 
     spec: UploadSpec
@@ -100,6 +101,7 @@ class JobNote:
     report: str | None = None
     host: str | None = None
     version: str | None = None
+    size: int | None = None
 
     @classmethod
     def read(cls, record: JournalRecord) -> "JobNote":
@@ -125,9 +127,22 @@ class JobNote:
         """The name of the job on a cluster of which this is a shard; None if it is none."""
         return self.fingerprint.rpartition("/")[0] or None
 
+    @property
+    def source_problem(self) -> str | None:
+        """What has become of the source, if a look at the folder shows that the job cannot be resumed with it."""
+        if self.size is None or (size := _find_size(self.spec.source.path)) == self.size:
+            return None
+        return "does not exist any more" if size is None else "has changed since"
+
     def to_plain(self) -> Mapping[str, Any]:
         """Return plain values, ready for JSON."""
         return {**attrs.asdict(self, recurse=False), "spec": to_plain(self.spec)}
+
+
+def _find_size(path: str) -> int | None:
+    """Return the bytes of a source, if it is one file on this machine."""
+    file = Path(path)
+    return file.stat().st_size if path != STANDARD_INPUT and file.is_file() else None
 
 
 class SpooledSource:
@@ -326,6 +341,7 @@ class JobJournal:
                 report=absolute(options.report) if options.report else None,
                 host=urlsplit(profiles.find(options.profile).endpoints.ads_url).netloc,
                 version=__version__,
+                size=_find_size(spec.source.path),
             )
             await annotate(location, note.to_plain())
         elif self.note.fingerprint != fingerprint:

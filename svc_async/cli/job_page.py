@@ -52,13 +52,16 @@ def describe_next(record: JournalRecord) -> str:
         return "Nothing is left to do. A new job needs a new journal."
     if not record.note:
         return _BEGUN_BY_PROGRAM
-    job = JobNote.read(record).cluster_job
+    note = JobNote.read(record)
+    job = note.cluster_job
     if job is not None:
         what = "" if job == record.name else "It is a shard. "
         return f"{what}Run the job {job} on a cluster again to resume it."
-    if record.owner is not None:
-        return f"Resume it with: {describe_resuming(record.name)}"
-    return f"Resume it with: svc-async job resume {record.name}"
+    resume = f"svc-async job resume {record.name}" if record.owner is None else describe_resuming(record.name)
+    problem = note.source_problem if record.owner is None else None  # the file may be on the machine of the owner
+    if problem is not None:
+        return f"{note.spec.source.path} {problem}: restore it as it was, then resume the job with: {resume}"
+    return f"Resume it with: {resume}"
 
 
 def describe_title(record: JournalRecord) -> str:

@@ -17,7 +17,7 @@ from svc_async.cli.options import RunOptions
 from svc_async.cli.output.console import show
 from svc_async.cli.output.json_output import describe_end, output
 from svc_async.cli.output.wording import count, format_duration
-from svc_async.errors import BatchError, SvcError, UnusableFile
+from svc_async.errors import BatchError, UnusableFile
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.private_files import write_private
 
@@ -117,8 +117,7 @@ class JobOutcome:
         if self.interrupted:
             return Exit.INTERRUPTED
         if self.error is not None:
-            cause = self.error.__cause__
-            return exit_of(cause) if isinstance(cause, SvcError) else Exit.FAILURE
+            return exit_of(self.error)
         if self.failures.problem is not None:
             return Exit.FAILURE
         return Exit.SOME_FAILED if self._failure_share > self.options.max_failure_share else Exit.DONE

@@ -97,12 +97,12 @@ class CsvTable:
         Raises:
             UnusableFile: names the line and the rule that it breaks.
         """
-        quotes = 0
+        quotes, longest = 0, 0
         with closing(self._text.read_blocks()) as blocks:
             for text in blocks:
-                quotes += text.count('"')
+                quotes, longest = quotes + text.count('"'), max(longest, len(text))
                 await asyncio.sleep(0)
-        if quotes % 2:
+        if quotes % 2 or longest > csv.field_size_limit():  # a block ends with a line: one may have a cell of this size
             with closing(self.read_slices(range(len(self.header)), LineIndex())) as slices:
                 for _ in slices:
                     await asyncio.sleep(0)

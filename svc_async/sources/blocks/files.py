@@ -265,6 +265,7 @@ class ByteReader:
         self._plain_size = 0
         self._most = max(_ALWAYS_ALLOWED, source.size * _MAX_RATIO)
         self._input = source
+        self._checks_each_block = isinstance(source, FileInput)  # for others it may be a request to a storage
         self._raw = source.open()
         try:
             self._plain = self._decompress()
@@ -296,7 +297,7 @@ class ByteReader:
         self._plain_size += len(block)
         if self._plain_size > self._most:
             raise unusable(self._input.name, f"expands more than {_MAX_RATIO:,} times when it is decompressed")
-        if not block:
+        if not block or self._checks_each_block:  # no row of a changed file is sent, and none comes into a journal
             self._input.check_unchanged()
         return block
 

@@ -1,0 +1,53 @@
+"""Sources that fail in the middle of a job: the error says that requests were sent, whatever ended the reading."""
+
+import gzip
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from svc_async import BatchError, Rows, Session
+from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.errors import Sent
+from svc_async.sandbox import Sandbox
+from svc_async.sources.detect import open_source
+
+ROWS = 20_000
+TEXT = "email\n" + "".join(f"user{number}@example.org\n" for number in range(ROWS))
+
+
+def raise_midway(_: Path) -> Rows:
+    def rows() -> Iterator[tuple[str]]:
+        for number in range(ROWS):
+            yield (f"user{number}@example.org",)
+        raise LookupError("no such row")
+
+    return Rows(["email"], rows())
+
+
+def damage_gzip(folder: Path) -> Rows:
+    path = folder / "people.csv.gz"
+    path.write_bytes(gzip.compress(TEXT.encode()) + gzip.compress(TEXT.encode())[:-2_000])
+    return open_source(path).rows()
+
+
+def write_long_line(folder: Path) -> Rows:
+    path = folder / "people.csv"
+    path.write_text(f"{TEXT}{'x' * 2**21}\n", encoding="utf-8")
+    return open_source(path).rows()
+
+
+@pytest.mark.parametrize("create", [raise_midway, damage_gzip, write_long_line])
+async def test_an_error_of_a_source_after_requests_were_sent(
+    users: AudienceUsers, tmp_path: Path, create: Callable[[Path], Rows]
+) -> None:
+    with pytest.raises(BatchError) as caught:
+        await users.upload(create(tmp_path), users_per_operation=1, concurrency=1)
+    assert caught.value.report.accepted > 0
+    assert (caught.value.sent, caught.value.repeatable) == (Sent.YES, False)
+
+
+@pytest.fixture
+async def users() -> AsyncIterator[AudienceUsers]:
+    async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
+        yield session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
