@@ -4,11 +4,14 @@
     create_private     a new file; an existing one is an error
     replace_private    new content, written beside the file and put in its place at once
     ensure_private     for a library that opens the file itself, such as SQLite
+    create_missing     likewise, before it is known what a file holds: the mode of one that exists is not changed
 
 A file is created with mode 0600, whatever the umask. One that exists loses the permissions of all users; those of its
-group are an administrator's choice and stay. Symbolic links are not followed. A file is refused if somebody may have
-put it there to read or to redirect what is written: a hard link, a pipe, a device, or a file that belongs neither to
-this user, to root, nor to the owner of the folder.
+group are an administrator's choice and stay. Where a file may turn out to be somebody else's, `create_missing` or
+`check_trusted` comes first, and its mode is changed once it is recognised: a file that is refused stays as it was.
+Symbolic links are not followed. A file is refused if somebody may have put it there to read or to redirect what is
+written: a hard link, a pipe, a device, or a file that belongs neither to this user, to root, nor to the owner of the
+folder.
 
 Every function raises OSError; its `strerror` says why.
 """
@@ -25,6 +28,8 @@ from typing import BinaryIO
 
 __all__ = [
     "check_private",
+    "check_trusted",
+    "create_missing",
     "create_private",
     "ensure_private",
     "is_exposed",
@@ -115,21 +120,29 @@ def write_private(path: str | Path, content: bytes) -> None:
 
 
 def ensure_private(path: str | Path) -> None:
-    """Create an empty file, or check the one that exists, without opening it.
+    """Create an empty file, or withdraw the one that exists from all users, without opening it."""
+    create_missing(path)
+    check_private(path)
+
+
+def create_missing(path: str | Path) -> None:
+    """Create an empty file, or check whose the one that exists is, without opening it; its mode stays.
 
     Closing any descriptor of a file would release all locks that the process holds on it, also those of SQLite.
     """
     path = Path(path)
     with _creating:  # another thread locks the file only after the descriptor of its creation is closed
-        found = _find(path, _IN_PLACE)
-        if found is None:
+        if _find(path, _IN_PLACE) is None:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, _MODE))
-        else:
-            _withdraw_from_others(path, found)
+
+
+def check_trusted(path: str | Path) -> None:
+    """Check whose a file is, if it exists, without opening it or changing its mode."""
+    _find(Path(path), _IN_PLACE)
 
 
 def check_private(path: str | Path) -> None:
-    """Check a file, if it exists, without opening it."""
+    """Withdraw a file from all users, if it exists, without opening it."""
     if found := _find(Path(path), _IN_PLACE):
         _withdraw_from_others(Path(path), found)
 

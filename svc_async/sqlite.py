@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar, cast
 import attrs
 
 from svc_async.errors import InvalidArgument, UnusableFile, WrongState
-from svc_async.private_files import check_private, ensure_private
+from svc_async.private_files import check_private, check_trusted, create_missing, ensure_private
 from svc_async.value_rules import instance_of
 
 __all__ = ["FileFormat", "Work", "Writer", "connect", "in_thread", "report_unusable", "wait_through_cancellation"]
@@ -144,7 +144,7 @@ def connect(
         UnusableFile: the file is of another kind or version, is locked, or cannot be opened.
     """
     file_format.check_path(path)
-    _make_private(path, file_format)
+    _prepare(path, file_format)
     with report_unusable(path, file_format):
         connection = sqlite3.connect(
             path,
@@ -156,7 +156,10 @@ def connect(
         try:
             if exclusive:
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            is_empty = file_format.is_empty(path, connection)  # before the mode of a file of another kind is changed
+            is_empty = file_format.is_empty(
+                path, connection
+            )  # a file of another kind keeps its journal mode and its mode
+            _withdraw(path, file_format)  # before SQLite creates files beside it with the same mode
             if is_empty and file_format.shrinks:
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # not possible once there are tables
             connection.execute(f"PRAGMA journal_mode = {journal_mode}")
@@ -171,12 +174,23 @@ def connect(
     return connection
 
 
-def _make_private(path: Path, file_format: FileFormat) -> None:
-    """Make sure that only this user can open the file and those beside it, which SQLite creates with the same mode."""
+def _prepare(path: Path, file_format: FileFormat) -> None:
+    """Create a file that only this user can open; what exists may be somebody else's, and keeps its mode."""
+    _apply(create_missing, check_trusted, path, file_format)
+
+
+def _withdraw(path: Path, file_format: FileFormat) -> None:
+    """Make sure that only this user can open the file and those beside it."""
+    _apply(ensure_private, check_private, path, file_format)
+
+
+def _apply(
+    to_file: Callable[[Path], None], to_side_file: Callable[[str], None], path: Path, file_format: FileFormat
+) -> None:
     try:
-        ensure_private(path)
+        to_file(path)
         for suffix in _SIDE_FILES:
-            check_private(f"{path}{suffix}")
+            to_side_file(f"{path}{suffix}")
     except OSError as error:
         raise UnusableFile(file_format.parameter, path, f"cannot be used: {error.strerror}") from None
 

@@ -20,7 +20,7 @@ from svc_async.cli.options import is_url
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.jobs.spec import JobSpec, UploadSpec
 from svc_async.printable import clean_cell
-from svc_async.private_files import check_private, open_private
+from svc_async.private_files import check_private, check_trusted, open_private
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
 from svc_async.users.identifiers import IDENTIFIERS
@@ -79,9 +79,11 @@ class FailureList:
             UnusableFile: another run writes it.
         """
         try:
-            check_private(self.path)
+            check_trusted(self.path)
+            check_trusted(self._new)
             if not _is_list(self.path) or not _is_list(self._new):
                 raise InvalidArgument("failures_file", f"must not be {self.path}, which holds something else")
+            check_private(self.path)
             self._file = self._lock()
         except OSError as error:
             raise InvalidArgument("failures_file", f"cannot be written to {self.path}: {error.strerror}") from None

@@ -58,6 +58,34 @@ async def test_the_files_of_jobs(work: Path, command: Command, sandbox: Sandbox)
     assert {*named, "failures.csv.new", "failures.csv", "state.sqlite", "svc_async"} <= {*seen}
 
 
+@pytest.mark.parametrize("mode", [0o664, 0o444, 0o666])
+@pytest.mark.parametrize("option", ["--state", "--failures-file", "--journal"])
+async def test_a_file_that_is_refused_keeps_its_mode(
+    work: Path, command: Command, sandbox: Sandbox, option: str, mode: int
+) -> None:
+    shared = work / "shared.csv"
+    shared.write_text(ROWS)
+    shared.chmod(mode)
+    operation = "sync" if option == "--state" else "upload"
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    ended = await command("audience", operation, work / "people.csv", *target, option, shared)
+    assert ended.code == 2
+    assert (shared.stat().st_mode & 0o777, shared.read_text()) == (mode, ROWS)
+
+
+async def test_a_list_of_failures_and_a_state_are_withdrawn_from_other_users(
+    work: Path, command: Command, sandbox: Sandbox
+) -> None:
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    run = ("audience", "sync", work / "people.csv", *target, "--state", work / "state", "--failures-file", work / "bad")
+    for _ in range(2):
+        assert (await command(*run)).code == 5
+        modes = [(work / name).stat().st_mode & 0o777 for name in ("state", "bad")]
+        (work / "state").chmod(0o666)
+        (work / "bad").chmod(0o666)
+    assert modes == [0o600 | 0o060, 0o600]
+
+
 async def test_saved_deliveries(work: Path, command: Command, sandbox: Sandbox) -> None:
     listen = ("webhook", "listen", "--port", "0", "--json", "--save-dir", "saved")
     running = await start(work, command, listen)
