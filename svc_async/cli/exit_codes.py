@@ -1,6 +1,7 @@
 """The exit codes of the command, and how it describes an error to people and to programs."""
 
 import enum
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -89,12 +90,20 @@ _HOW_TO_MAKE_DEFAULT = (
     f"`svc-async auth login` makes it; or name another with --profile, set the SVC_* variables, {_TRY}"
 )
 _WAIT = "run the same command again when that has ended"
-_NO_JOURNAL: Mapping[str, str] = MappingProxyType(
+_ADVICE_BY_PROBLEM: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        " does not exist": "--job NAME names a job in the shared state",
-        " is a folder": "give one of the journals in it, such as FOLDER/NAME.journal",
+        "journal": {
+            " does not exist$": "--job NAME names a job in the shared state",
+            " is a folder$": "give one of the journals in it, such as FOLDER/NAME.journal",
+        },
+        "file": {
+            " at least one of product_key,|has no 'product_key'": (
+                "`svc-async catalog list` prints the product_key of each id, and a sync deletes by id"
+            ),
+        },
     }
 )
+"""Advice by the parameter that a problem is about, and by what the problem says, as a regular expression."""
 _NOT_A_JOURNAL = (" cannot be read: file is not a database", " is not a journal")
 _HOW_TO_FIND_IDS: Mapping[str, str] = MappingProxyType(
     {
@@ -195,8 +204,9 @@ def _find_options(error: ApiError) -> str:
     return " and ".join(dict.fromkeys(option for option in options if option))
 
 
-def _find_ending(problem: str, advice: Mapping[str, str]) -> str | None:
-    return next((words for ending, words in advice.items() if problem.endswith(ending)), None)
+def _find_advice_on(parameter: str, problem: str) -> str | None:
+    known = _ADVICE_BY_PROBLEM.get(parameter, {})
+    return next((advice for words, advice in known.items() if re.search(words, problem)), None)
 
 
 def _explain_problem(parameter: str, problem: str) -> str:
@@ -209,7 +219,7 @@ def _explain_problem(parameter: str, problem: str) -> str:
         return f"{name} {path} is not a journal; give the journal file, such as FILE.journal"
     if parameter in {"credentials", "profile"}:
         return f"{name} {problem.partition('; ')[0]}; {_HOW_TO_AUTHENTICATE}"
-    if parameter == "journal" and (advice := _find_ending(problem, _NO_JOURNAL)):
+    if advice := _find_advice_on(parameter, problem):
         return f"{name} {problem}; {advice}"
     if problem == "must be given" and parameter in _HOW_TO_FIND_IDS:
         return f"{name} {problem}; {_HOW_TO_FIND_IDS[parameter]}--sandbox tries the command without any"

@@ -184,3 +184,32 @@ def test_wrong_input_is_one_line_and_exit_2(
     assert ended.code == 2
     assert expected in ended.err
     assert len(ended.err.splitlines()) == 1
+
+
+async def test_the_list_of_a_catalog_has_the_keys_that_a_deletion_takes(
+    command: Command, catalog: str, tmp_path: Path
+) -> None:
+    rows = [f"{row},{group}" for row, group in zip(feed("a", "b", "c").splitlines()[1:], ["g", "g", ""], strict=True)]
+    (tmp_path / "feed.csv").write_text("\n".join([f"{HEADER.strip()},item_group_id", *rows]))
+    assert (await command("catalog", "upload", "feed.csv", "--catalog", catalog)).code == 0
+
+    listed = await command("catalog", "list", "--catalog", catalog)
+    assert [row["id"] for row in csv.DictReader(listed.out.splitlines())] == ["a", "b", "c"]
+    as_json = await command("catalog", "list", "--catalog", catalog, "--json")
+    keys = {product["id"]: product["product_key"] for product in as_json.result["products"]}
+    assert listed.out == "".join(f"{','.join(row)}\n" for row in [("id", "product_key"), *keys.items()])
+
+    (tmp_path / "keys.csv").write_text(listed.out)
+    assert (await command("catalog", "delete", "keys.csv", "--catalog", catalog)).code == 0
+    assert (await command("catalog", "list", "--catalog", catalog)).out == "id,product_key\n"
+
+
+def test_a_file_without_keys_is_told_where_they_come_from(call: Call, here: Path) -> None:
+    (here / "gone.csv").write_text("id\na\n")
+    ended = call("catalog", "delete", "gone.csv", "--sandbox")
+    assert ended.code == 2
+    assert "at least one of product_key" in ended.err
+    assert ended.err.endswith(
+        "; `svc-async catalog list` prints the product_key of each id, and a sync deletes by id\n"
+    )
+    assert call("catalog", "list").err == "svc-async: --catalog must be given\n"

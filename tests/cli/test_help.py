@@ -55,6 +55,7 @@ COMMANDS = {
     "auth whoami": {**PROFILE, "check": ""},
     "catalog upload": {**CATALOG, **JOURNAL, **CLUSTER},
     "catalog delete": {**CATALOG, **JOURNAL, **CLUSTER},
+    "catalog list": {"catalog": "", **PROFILE},
     "catalog sync": {**CATALOG, **SYNC, **WORKERS},
     "completion": {"install": "", **JSON},
     "demo": {"rows": "200000", "seed": "7", **JSON},

@@ -8,12 +8,14 @@ from svc_async.cli.options import (
     FeedOptions,
     InputFile,
     JournalOptions,
+    JsonFlag,
     RunOptions,
     SyncOptions,
     WorkerOptions,
     absolute,
 )
 from svc_async.cli.upload_command import batch_settings, source_spec, start, sync_settings
+from svc_async.errors import InvalidArgument
 from svc_async.jobs.spec import SyncSpec, TargetSpec, UploadSpec
 
 __all__ = ["app"]
@@ -66,7 +68,7 @@ def delete(
     """Delete products for good, by the keys that the service has given them.
 
     Args:
-        file: A table with a column product_key; - is standard input.
+        file: A table with a column product_key, such as `svc-async catalog list` prints; - is standard input.
         catalog: The product catalog. Required without --sandbox.
     """
     spec = UploadSpec(
@@ -76,6 +78,22 @@ def delete(
         settings=batch_settings(batch),
     )
     return start(spec, file, run, journal, cluster)
+
+
+@app.command(name="list")
+def list_products(*, catalog: str | None = None, profile: str | None = None, as_json: JsonFlag = False) -> int:
+    """List the products of a catalog as CSV: the id of each, and the product_key that `catalog delete` takes.
+
+    Args:
+        catalog: The product catalog. Required.
+        profile: Use the credentials and hosts of this profile, not SVC_* variables.
+        as_json: Print only JSON.
+    """
+    if catalog is None:
+        raise InvalidArgument("--catalog", "must be given")
+    from svc_async.cli.catalog_keys import show_products  # noqa: PLC0415 - help needs no engine
+
+    return show_products(catalog, profile, as_json=as_json)
 
 
 @app.command
