@@ -29,6 +29,7 @@ _PARTLY_VALID = {
 }
 _COUNTED = {"repeated": "repeated: of rows with the same key, the last one counts"}
 """What further counts mean, where their name does not say it."""
+_PLANNED = "additions and changes were planned before the rows were checked: they include rows that failed"
 _LISTED = 5
 """Reasons that are printed."""
 
@@ -166,6 +167,8 @@ class JobOutcome:
                 self._print_reasons()
         for name, number in self.more.items():
             show((f"{number:>13,} ", "dim"), _COUNTED.get(name, name.replace("_", " ")))
+        if report.failed and self.compared is not None and "invalid_rows" not in self.more:
+            show(" " * 14, (_PLANNED, "dim"))
         if not self.is_early and not report.read and not any(self.more.values()):
             show(" " * 14, ("the file has no rows", "yellow"))
 

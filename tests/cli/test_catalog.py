@@ -86,6 +86,10 @@ async def test_a_dry_run_counts_the_products_that_cannot_be_sent(
     assert "plan: 0 rows to send, 0 to remove, 2 that cannot be sent; 2 on the list" in as_text.out
     assert (await command(*sync, "--dry-run", "--max-failure-share", "0.7")).code == 0
 
+    ended = await command(*sync)
+    assert ended.code == 5
+    assert "additions and changes were planned before the rows were checked: they include rows that failed" in ended.out
+
 
 async def test_a_feed_that_cannot_be_sent_deletes_nothing(
     command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
