@@ -191,6 +191,9 @@ def _apply(
         to_file(path)
         for suffix in _SIDE_FILES:
             to_side_file(f"{path}{suffix}")
+    except FileNotFoundError:
+        problem = "cannot be used: its folder does not exist; create that first, or give another path"
+        raise UnusableFile(file_format.parameter, path, problem) from None
     except OSError as error:
         raise UnusableFile(file_format.parameter, path, f"cannot be used: {error.strerror}") from None
 

@@ -122,6 +122,7 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "do_not_reach_list_id": "--list",
         "product_catalog_id": "--catalog",
         "header": "--columns",
+        "state_url": "--state-url",
         "profile": "--profile",
         "refresh_within": "--refresh-days",
         **{
@@ -221,8 +222,10 @@ def _explain_problem(parameter: str, problem: str) -> str:
         return f"{name} {problem.partition('; ')[0]}; {_HOW_TO_AUTHENTICATE}"
     if advice := _find_advice_on(parameter, problem):
         return f"{name} {problem}; {advice}"
-    if problem == "must be given" and parameter in _HOW_TO_FIND_IDS:
-        return f"{name} {problem}; {_HOW_TO_FIND_IDS[parameter]}--sandbox tries the command without any"
+    first, *others = problem.split(", and so must ")
+    if first == "must be given" and parameter in _HOW_TO_FIND_IDS:
+        names = " and ".join([name, *(_OPTIONS.get(other, other) for other in others)])
+        return f"{names} {first}; {_HOW_TO_FIND_IDS[parameter]}--sandbox tries the command without any"
     if parameter == "expires_at":
         problem = problem.replace("effective_at", _OPTIONS["effective_at"])
     return f"{name} {problem.replace(_TRY_IN_PYTHON, _TRY)}"

@@ -85,6 +85,10 @@ class FailureList:
                 raise InvalidArgument("failures_file", f"must not be {self.path}, which holds something else")
             check_private(self.path)
             self._file = self._lock()
+        except FileNotFoundError:
+            raise InvalidArgument(
+                "failures_file", f"cannot be written to {self.path}: its folder does not exist"
+            ) from None
         except OSError as error:
             raise InvalidArgument("failures_file", f"cannot be written to {self.path}: {error.strerror}") from None
         self._writer = csv.writer(self._file)
@@ -220,9 +224,16 @@ def name_failures_file(spec: JobSpec, file: str, *, sandbox: bool = False) -> Pa
     if is_url(file) or (has_magic(file) and not Path(file).exists()):
         name, folder = _make_safe(name), Path()
     list_id = "sandbox" if sandbox else spec.target.list_id
-    operation = spec.operation if isinstance(spec, UploadSpec) else "sync"
+    operation = _name_operation(spec)
     job = _make_safe(f"{spec.target.kind}-{list_id}.{operation}".replace("_", "-"))
     return folder / f"{name}.{job}.failures.csv"
+
+
+def _name_operation(spec: JobSpec) -> str:
+    """Return what the command calls an operation."""
+    if not isinstance(spec, UploadSpec):
+        return "sync"
+    return "delete" if (spec.target.kind, spec.operation) == ("catalog", "remove") else spec.operation
 
 
 def _make_safe(name: str) -> str:

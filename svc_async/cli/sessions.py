@@ -54,13 +54,16 @@ def find_state(state_url: str | None, profile: str | None, *, migrate: bool = Tr
         del url, state_url  # the password must not be among the locals of a traceback
 
 
-def require_state(state_url: str | None, profile: str | None, *, embedded: bool | None = None) -> SharedState:
+def require_state(
+    state_url: str | None, profile: str | None, *, embedded: bool | None = None, purpose: str | None = None
+) -> SharedState:
     """Return the shared state of the option, the profile or the environment, or the embedded one.
 
     Args:
         state_url: the value of --state-url.
         profile: the profile's name.
         embedded: whether --embedded is given; None if the command does not take it.
+        purpose: what --state-url must name, for a command that is not about one job.
 
     Raises:
         InvalidArgument: none of them names one, or two do.
@@ -75,7 +78,8 @@ def require_state(state_url: str | None, profile: str | None, *, embedded: bool 
         ways = "give --state-url, set SVC_STATE_URL, or add state_url to a profile"
         embedded_one = "; --embedded names the embedded PostgreSQL, which --cluster local uses if none is set"
         more = "" if embedded is None else embedded_one
-        raise InvalidArgument("--job", f"names a job in the shared state: {ways}{more}")
+        name, what = ("--state-url", purpose) if purpose else ("--job", "names a job in the shared state")
+        raise InvalidArgument(name, f"{what}: {ways}{more}")
     return state
 
 

@@ -39,7 +39,7 @@ Operation = Literal["upload", "remove"]
 _REQUIRED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "audience": {"account_id": "account_id", "list_id": "custom_audience_id"},
-        "do_not_reach_list": {"list_id": "do_not_reach_list_id", "account_id": "account_id"},
+        "do_not_reach_list": {"account_id": "account_id", "list_id": "do_not_reach_list_id"},
         "catalog": {"list_id": "product_catalog_id"},
     }
 )
@@ -101,11 +101,12 @@ class TargetSpec:
         """Check that no id is missing.
 
         Raises:
-            InvalidArgument: names the id.
+            InvalidArgument: names the ids that are.
         """
-        for field, name in _REQUIRED[self.kind].items():
-            if getattr(self, field) is None:
-                raise InvalidArgument(name, "must be given")
+        missing = [name for field, name in _REQUIRED[self.kind].items() if getattr(self, field) is None]
+        if missing:
+            first, *others = missing
+            raise InvalidArgument(first, ", and so must ".join(["must be given", *others]))
 
 
 _SOURCE = instance_of(SourceSpec, "a SourceSpec")

@@ -171,7 +171,7 @@ class CsvTable:
             self.first = _split_cells(first, delimiter)
             return [*header], delimiter
         if not first.strip(f"{DELIMITERS} \r\n"):
-            raise self._text.refuse("has no header: line 1 is blank")
+            raise self._text.refuse("has no header: line 1 is blank; delete the blank lines before the header")
         return self._parse_header(delimiter), delimiter
 
     def _parse_header(self, delimiter: str) -> Sequence[str]:

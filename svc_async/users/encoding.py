@@ -169,7 +169,7 @@ class RowEncoder:
             if isinstance(row, Sequence) and not isinstance(row, str) and len(row) == self._width:
                 yield row
             else:
-                invalid[index] = f"must have {self._width} values, one for each column"
+                invalid[index] = f"must have {self._width} value{'s' * (self._width != 1)}, one for each column"
                 yield (None,) * self._width
 
 

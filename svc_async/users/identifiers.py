@@ -28,6 +28,7 @@ __all__ = [
     "select_identifiers",
 ]
 
+_is_other_hash = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{40}").fullmatch
 _match_hash = re.compile(r"[0-9a-fA-F]{64}").fullmatch
 _escape = JSONEncoder(ensure_ascii=True).encode
 
@@ -187,6 +188,12 @@ def _strip_punctuation(lines: str) -> str:
 _is_rounded = re.compile(r"\+?[0-9]+(?:[.,][0-9]+)?[eE]\+?[0-9]{1,2}").fullmatch
 
 
+def _explain_email(text: str) -> str | None:
+    if _is_other_hash(text):
+        return "must be an e-mail address or its SHA-256 of 64 hexadecimal digits; MD5 and SHA-1 are not accepted"
+    return None
+
+
 def _explain_phone_number(text: str) -> str | None:
     if _is_rounded(text):
         return "must have all its digits: a spreadsheet has rounded it, as 4.4E+11; export the column as text"
@@ -229,6 +236,7 @@ IDENTIFIERS: Mapping[str, Identifier] = MappingProxyType(
                 ascii_pattern=_write_email_pattern(_select_ascii(_LOCAL), _select_ascii(_LABEL)),
                 rule="must be an e-mail address",
                 clean=str.lower,
+                explain=_explain_email,
             ),
             _PHONE_NUMBER,
             HashedIdentifier(

@@ -83,6 +83,11 @@ async def test_columns_may_be_arrays(users: AudienceUsers, service: FakeService)
     assert service.users == service.users[:3] * 5
 
 
+async def test_a_row_of_a_table_with_one_column_must_have_one_value(users: AudienceUsers) -> None:
+    report = await users.upload(Rows(["email"], [("a@example.org",), ("b@example.org", "1")]))
+    assert [failure.reason for failure in report.failures] == ["must have 1 value, one for each column"]
+
+
 async def test_rows_without_a_value_in_each_column_fail_at_their_position(users: AudienceUsers) -> None:
     batches: list[Batch] = [
         [["a@example.org"], ["1"]],

@@ -502,7 +502,7 @@ def test_account_and_audience_must_be_given(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text(GOOD)
     ended = call("audience", "upload", "customers.csv")
     assert ended.code == 2
-    assert "--account must be given; `svc-async accounts list` shows yours" in ended.err
+    assert "--account and --audience must be given; `svc-async accounts list` shows yours" in ended.err
     ended = call("audience", "upload", "customers.csv", "--account", "a")
     assert ended.code == 2
     assert "--audience must be given; --sandbox tries" in ended.err
@@ -525,8 +525,9 @@ def test_what_breaks_in_the_middle_leaves_a_report(call: Call, here: Path, monke
     monkeypatch.setattr("svc_async.sources.csv_source.CsvSource.check", _unchecked)
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
     report = ended.result
-    assert ended.code == 2
+    assert ended.code == 1
     assert "has unmatched quotes on line 2002" in ended.error["message"]
+    assert ended.error["sent"] == "yes"
     assert report["accepted"] == report["read"] == 1_536
     assert report["pending"] == 0
 

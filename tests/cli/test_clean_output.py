@@ -30,6 +30,7 @@ COMMANDS = {
     "auth whoami": ("--check",),
     "catalog upload": (f"{NAME}.feed.csv", *CATALOG),
     "catalog delete": (f"{NAME}.keys.csv", *CATALOG),
+    "catalog list": ("--catalog", "c"),
     "catalog sync": (f"{NAME}.feed.csv", *CATALOG, *STATE),
     "do-not-reach upload": (f"{NAME}.csv", *LIST),
     "do-not-reach remove": (f"{NAME}.csv", *LIST),

@@ -392,7 +392,13 @@ async def test_a_job_is_done_without_anybody_to_read_its_report(command: Command
     ("arguments", "problem"),
     [
         (["whoami"], 'Unknown command "whoami". Did you mean `svc-async auth whoami`?'),
-        (["list"], 'Unknown command "list". Did you mean `svc-async accounts list` or `svc-async job list`?'),
+        (
+            ["list"],
+            (
+                'Unknown command "list". Did you mean `svc-async accounts list` or `svc-async catalog list` or '
+                "`svc-async job list`?"
+            ),
+        ),
         (["--profile", "x", "accounts", "list"], "--profile must follow the name of a command."),
         (["auth", "--json=true"], "--json must follow the name of a command."),
     ],

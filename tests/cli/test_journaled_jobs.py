@@ -312,7 +312,7 @@ async def test_a_report_of_a_job_that_stopped_and_of_one_that_is_finished(
     ("arguments", "expected"),
     [
         (("--journal", "people.csv"), "journal people.csv is not a journal; give the journal file"),
-        (("--journal", "nowhere/job.journal"), "No such file or directory"),
+        (("--journal", "nowhere/job.journal"), "its folder does not exist; create that first"),
         (("--journal", "job.journal", "--sandbox"), "--journal must not be given with --sandbox"),
     ],
 )

@@ -56,9 +56,12 @@ def test_a_state_is_made_checked_and_pruned(call: Call, database: str, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["check"], "state_url is missing: give --state-url, set SVC_STATE_URL, or add state_url to a profile"),
+        (
+            ["check"],
+            "--state-url must be given, or set SVC_STATE_URL, or add state_url to a profile",
+        ),
         (["check", "--embedded", "--state-url", "postgresql://a/b"], "--embedded must not be given with --state-url"),
-        (["check", "--state-url", "mysql://a:hush@b/c"], "state_url must begin with postgresql://"),
+        (["check", "--state-url", "mysql://a:hush@b/c"], "svc-async: --state-url must begin with postgresql://"),
         (["prune"], "--older-than"),
         (["prune", "--older-than=-1d"], "--older-than must not be negative"),
         (["prune", "--older-than", "soon"], "--older-than"),

@@ -57,7 +57,8 @@ async def test_a_job_is_stopped_listed_looked_at_and_resumed(
         (("job", "status"), "--job names a job in the shared state: give either it or the path of a journal"),
         (("job", "status", "a.journal", "--job", "a"), "--job names a job in the shared state: give either it"),
         (("job", "status", "--job", "a"), "--job names a job in the shared state: give --state-url, set SVC_STATE_URL"),
-        (("job", "list"), "--job names a job in the shared state: give --state-url"),
+        (("job", "list"), "--state-url must name the shared state whose jobs are listed (`svc-async job status FILE` "),
+        (("job", "list"), "in a file): give --state-url, set SVC_STATE_URL, or add state_url to a profile; --embedded"),
         (("job", "watch", "--job", "a"), "--embedded names the embedded PostgreSQL, which --cluster local uses"),
     ],
 )

@@ -242,7 +242,9 @@ def test_an_empty_file(write: Write) -> None:
 
 @pytest.mark.parametrize("content", ["\n", " \r\nemail\n", ",,,\n", b"\xef\xbb\xbf\n"])
 def test_a_blank_first_line(write: Write, content: str | bytes) -> None:
-    assert open_and_fail(write(content)).endswith("has no header: line 1 is blank")
+    assert open_and_fail(write(content)).endswith(
+        "has no header: line 1 is blank; delete the blank lines before the header"
+    )
 
 
 @pytest.mark.parametrize("first", ["ann@example.com,x", f"{'a1' * 32}", "Ann,+49 170 1234567", "email,ann@example.com"])

@@ -67,6 +67,8 @@ class Journals:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             names = [path.name for path in self.folder.iterdir()]
+        except FileExistsError:
+            raise UnusableFile("journal", self.folder, "cannot be used: it is a file; give a folder") from None
         except OSError as error:
             raise UnusableFile("journal", self.folder, f"cannot be used: {error.strerror}") from None
         runs = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]

@@ -21,7 +21,7 @@ from svc_async.cli.output.console import say, show, stderr
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.sessions import find_shadowed_profile, find_state, session_from
 from svc_async.cli.signals import run_until_stopped
-from svc_async.errors import InvalidArgument, Unauthorized
+from svc_async.errors import Forbidden, InvalidArgument, Unauthorized
 from svc_async.platform.oauth1_flow import OUT_OF_BAND, AccessToken, OAuth1Flow, RequestToken
 from svc_async.printable import clean
 from svc_async.profiles import ConnectionSettings
@@ -58,7 +58,8 @@ def login(
     name = _name_of(profile)
     source = _find_app(profile or os.environ.get("SVC_PROFILE"))
     if source.app is None:
-        raise InvalidArgument("credentials", f"must contain consumer_key and consumer_secret {_TO_LOG_IN}")
+        needed = "set SVC_CONSUMER_KEY and SVC_CONSUMER_SECRET, or add both to the profile"
+        raise InvalidArgument("app", f"must contain consumer_key and consumer_secret {_TO_LOG_IN}; {needed}")
     profiles.check(name)  # a token that cannot be stored is not requested
     flow = _LoginFlow(source, source.app, browser=not no_browser)
     token = flow.run_with_callback(callback) if callback else flow.run_with_pin()
@@ -138,7 +139,7 @@ def _find_app(name: str | None) -> ConnectionSettings:
     is_stored = profiles.is_stored(name or "default")
     if not is_stored and set(_APP_VARIABLES).isdisjoint(profiles.set_variables()):
         needed = ", ".join((*_APP_VARIABLES, "SVC_BASE_URL")) + " and SVC_ADS_URL"
-        raise InvalidArgument("credentials", f"must contain the app {_TO_LOG_IN}, and its hosts: set {needed}")
+        raise InvalidArgument("app", f"and its hosts must be given {_TO_LOG_IN}: set {needed}")
     if name and not is_stored:
         return profiles.from_environment()
     return profiles.find(name)
@@ -213,11 +214,20 @@ class _LoginFlow:
 
     async def _wait_for_callback(self, callback: str, address: _Address) -> AccessToken:
         async with self._session() as session:
-            token = await session.oauth1.request_token(callback=callback)
+            token = await self._request_token(session, callback)
             async with _receive_verifier(session.oauth1, token, address) as verifier:
                 await asyncio.to_thread(self._show, session.oauth1.authorize_url(token))  # opening some browsers blocks
                 found = await verifier
             return await session.oauth1.access_token(token, verifier=found)
+
+    async def _request_token(self, session: Session, callback: str) -> RequestToken:
+        try:
+            return await session.oauth1.request_token(callback=callback)
+        except Forbidden as refusal:
+            refusal.add_note(
+                "add this callback URL to the settings of the app, or leave --callback out: the page shows a PIN then"
+            )
+            raise
 
     def _session(self) -> Session:
         return session_from(self.source, surface=Surface.BASE, credentials=self.app)

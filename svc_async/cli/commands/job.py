@@ -25,6 +25,7 @@ from svc_async.cli.job_page import (
     list_reasons,
 )
 from svc_async.cli.job_waits import find_waits
+from svc_async.cli.journal_folder import find_journals, show_journals
 from svc_async.cli.options import Flag, JournalOptions, JsonFlag, RunOptions, StateUrl, absolute, check_port
 from svc_async.cli.outcome import write_json_report, write_report
 from svc_async.cli.output.console import Part, say, show
@@ -99,6 +100,8 @@ class StateJournalOptions:
 
 _STATE = StateJournalOptions()
 
+_TO_LIST = "must name the shared state whose jobs are listed (`svc-async job status FILE` shows a journal in a file)"
+
 
 @app.command(name="list")
 def list_(
@@ -112,7 +115,7 @@ def list_(
         embedded: Use the embedded PostgreSQL of this user, which --cluster local uses.
         as_json: Print only JSON.
     """
-    jobs = list_state_journals(require_state(state_url, profile, embedded=embedded))
+    jobs = list_state_journals(require_state(state_url, profile, embedded=embedded, purpose=_TO_LIST))
     if as_json:
         show_json([_summarize(job) for job in jobs])
         return Exit.DONE
@@ -139,10 +142,13 @@ def status(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
     """Print how far a job is, what is in doubt and what to do next; also while it runs.
 
     Args:
-        path: The job's journal, if it is a file.
+        path: The job's journal, if it is a file; of a folder, all journals in it are listed.
         state: Where it is otherwise.
         as_json: Print only JSON.
     """
+    if path is not None and path.is_dir() and state.job is None:
+        show_journals(find_journals(path), as_json=as_json)
+        return Exit.DONE
     _show_status(state.read(path), as_json=as_json)
     return Exit.DONE
 

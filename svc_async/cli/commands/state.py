@@ -121,8 +121,8 @@ def _find_state(options: StateOptions, *, migrate: bool) -> SharedState:
         return open_embedded_state(options.state_url)
     state = find_state(options.state_url, options.profile, migrate=migrate)
     if state is None:
-        ways = "give --state-url, set SVC_STATE_URL, or add state_url to a profile"
-        raise InvalidArgument("state_url", f"is missing: {ways}; --embedded names the embedded PostgreSQL")
+        ways = "or set SVC_STATE_URL, or add state_url to a profile"
+        raise InvalidArgument("state_url", f"must be given, {ways}; --embedded names the embedded PostgreSQL")
     return state
 
 

@@ -1,6 +1,8 @@
 """What is wrong with a command line, and what was probably meant."""
 
+import re
 from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +13,10 @@ __all__ = ["describe_usage"]
 _WITH_FILES = frozenset({"audience", "catalog", "do-not-reach"})
 _WITH_SYNC = frozenset({"audience", "catalog"})
 _DRY_RUN = "--dry-run"
+_is_dry_run = re.compile(r"--dry[-_]?run\b").search
+_OPTIONS_OF_ALL = ("--help", "--quiet", "--verbose", "--version")
+"""The options that need no command."""
+_SIMILARITY = 0.75
 _ONE_FILE = (
     "A command takes one file at a time: run it for one after the other, except a sync, which needs all rows at once. "
     "CSV files with the same columns are joined by `awk 'NR == 1 || FNR > 1' A.csv B.csv | svc-async … -`."
@@ -63,7 +69,7 @@ def _describe(error: CycloptsError, list_groups: Callable[[], Mapping[str, Colle
 def _advise_on_dry_run(error: CycloptsError) -> str:
     """Return how a job can be tried that has no dry run; empty for other errors."""
     group, *_ = error.command_chain or ("",)
-    if _DRY_RUN not in str(error) or group not in _WITH_FILES:
+    if not _is_dry_run(str(error)) or group not in _WITH_FILES or "sync" in (error.command_chain or ()):
         return ""
     trial = "`--sandbox` sends the file to an embedded sandbox and lists the rows that fail"
     if group not in _WITH_SYNC:
@@ -77,6 +83,8 @@ def _describe_command(
     """Describe an option before the name of the command, a subcommand without its group, or one that is looked for."""
     token, *_ = error.unused_tokens or ("",)
     if token.startswith("-"):
+        if near := get_close_matches(token, _OPTIONS_OF_ALL, 1, _SIMILARITY):
+            return f"Unknown option: {token}. Did you mean {near[0]}?"
         return f"{token.partition('=')[0]} must follow the name of a command."
     if error.command_chain:
         return _ABSENT.get((error.command_chain[-1], token))

@@ -1,0 +1,132 @@
+"""What the command says about wrong input: which option is meant, and what to do next."""
+
+from pathlib import Path
+
+import pytest
+
+from svc_async.sandbox import Sandbox
+from tests.support.command import Call, Command
+
+TARGET = ("--account", "a", "--audience", "b")
+UPLOAD = ("audience", "upload", "people.csv")
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    path = tmp_path / "people.csv"
+    path.write_text("email\nada@example.org\n")
+    return path
+
+
+@pytest.fixture
+def target(sandbox: Sandbox) -> tuple[str, ...]:
+    return ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+
+
+@pytest.mark.usefixtures("people")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (UPLOAD, "--account and --audience must be given; `svc-async accounts list` shows yours, and --sandbox"),
+        (("do-not-reach", "remove", "people.csv"), "--account and --list must be given; "),
+        ((*UPLOAD, "--account", "a"), "--audience must be given; --sandbox tries the command without any"),
+        (("--vresion",), "Unknown option: --vresion. Did you mean --version? See "),
+        (("--hepl", "audience"), "Unknown option: --hepl. Did you mean --help? See "),
+        (("--profile", "x", "audience"), "--profile must follow the name of a command. See "),
+        ((*UPLOAD, "--dryrun", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
+        ((*UPLOAD, "--dry_run", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
+        (("job", "list", "--state-url", "mysql://a/b"), "--state-url must begin with postgresql://"),
+        (("job", "list"), "`svc-async job status FILE` shows a journal in a file): give --state-url, "),
+    ],
+)
+def test_a_wrong_command_line_is_answered_with_the_right_one(
+    call: Call, arguments: tuple[str, ...], message: str
+) -> None:
+    ended = call(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err
+
+
+def test_a_sync_that_is_tried_with_a_misspelt_option_is_not_told_that_it_has_none(call: Call, people: Path) -> None:
+    ended = call("audience", "sync", people, *TARGET, "--dryrun")
+    assert ended.code == 2
+    assert "Only a sync has a plan" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--journal", "none/x.journal"),
+            "journal none/x.journal cannot be used: its folder does not exist; create that",
+        ),
+        (("--journals", "people.csv"), "journal people.csv cannot be used: it is a file; give a folder\n"),
+        (
+            ("--failures-file", "none/x.csv"),
+            "--failures-file cannot be written to none/x.csv: its folder does not exist",
+        ),
+    ],
+)
+async def test_a_path_that_cannot_be_written_is_refused_with_what_to_change(
+    command: Command, people: Path, target: tuple[str, ...], options: tuple[str, ...], message: str
+) -> None:
+    ended = await command("audience", "upload", people.name, *target, *options)
+    assert ended.code == 2
+    assert message in ended.err
+
+
+async def test_the_failures_of_a_deletion_of_products_are_named_like_the_command(
+    command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "gone.csv").write_text("product_key\nnone\n")
+    ended = await command("catalog", "delete", "gone.csv", "--sandbox", "--json")
+    assert (ended.code, ended.result["failures_file"]) == (5, "gone.csv.catalog-sandbox.delete.failures.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f"email\n{'0a' * 16}\n", "must be an e-mail address or its SHA-256 of 64 hexadecimal digits; MD5 and SHA-1"),
+        (f"email\n{'0a' * 20}\n", "MD5 and SHA-1 are not accepted"),
+        ("\n\nemail\na@example.org\n", "has no header: line 1 is blank; delete the blank lines before the header"),
+    ],
+)
+async def test_a_wrong_file_is_answered_with_the_rule(
+    command: Command, people: Path, target: tuple[str, ...], content: str, message: str
+) -> None:
+    people.write_text(content)
+    ended = await command("audience", "upload", people.name, *target)
+    assert message in ended.out + ended.err
+    assert "0a0a" not in ended.out + ended.err
+
+
+async def test_the_journals_of_a_folder_are_listed(command: Command, people: Path, target: tuple[str, ...]) -> None:
+    await command("audience", "upload", people.name, *target, "--journals", "nights")
+    (people.parent / "nights" / "other.journal").write_text("no journal")
+    listed = await command("job", "status", "nights")
+    first, second = listed.out.splitlines()
+    assert first.startswith("job-")
+    assert first.endswith(".journal: finished, 1 row accepted")
+    assert (
+        second
+        == "other.journal: journal nights/other.journal is not a journal; give the journal file, such as FILE.journal"
+    )
+    as_json = await command("job", "status", "nights", "--json")
+    assert [(each["state"], each["accepted"]) for each in as_json.result] == [("finished", 1), (None, None)]
+
+
+def test_a_login_without_an_app_is_told_what_to_set(call: Call, here: Path) -> None:
+    del here
+    ended = call("auth", "login")
+    assert ended.code == 2
+    assert ended.err == (
+        "svc-async: app and its hosts must be given to log a user in: set SVC_CONSUMER_KEY, SVC_CONSUMER_SECRET, "
+        "SVC_BASE_URL and SVC_ADS_URL\n"
+    )
+
+
+async def test_a_callback_that_the_app_lacks_is_explained(command: Command) -> None:
+    ended = await command("auth", "login", "--no-browser", "--callback", "http://127.0.0.1:8766/other")
+    assert ended.code == 1
+    assert "the callback URL is not among those in the app's settings; add this" in ended.err
+    assert "add this callback URL to the settings of the app, or leave --callback out" in ended.err
