@@ -1,15 +1,18 @@
 """Describes the job of a journal: its state, what to do next, and its page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from svc_async._version import __version__
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.timeline import Sample
+from svc_async.cli.exit_codes import explain
 from svc_async.cli.failures import count_reasons
 from svc_async.cli.job_journal import JobNote, describe_ids, describe_resuming
 from svc_async.cli.job_waits import find_waits
 from svc_async.clock import Clock
+from svc_async.errors import UnusableFile
 from svc_async.jobs.html_report import JobRecord
 from svc_async.jobs.limits import requests_per_minute
 from svc_async.jobs.spec import JobSpec, UploadSpec
@@ -23,6 +26,7 @@ __all__ = [
     "describe_title",
     "find_limit",
     "find_spec",
+    "list_folder",
     "list_reasons",
 ]
 
@@ -74,6 +78,27 @@ def find_limit(record: JournalRecord) -> float | None:
     """Return the service's limit on the requests of a job a minute."""
     spec = find_spec(record)
     return requests_per_minute(spec.target.kind, spec.operation) if spec else None
+
+
+def list_folder(folder: Path) -> Sequence[Mapping[str, Any]]:
+    """Return the path, the state and the accepted rows of each journal in a folder, by name, or why it cannot be read.
+
+    Raises:
+        UnusableFile: there are none.
+    """
+    paths = sorted(folder.glob("*.journal"))
+    if not paths:
+        raise UnusableFile("journal", folder, "is a folder")
+    return [_summarize(path) for path in paths]
+
+
+def _summarize(path: Path) -> Mapping[str, Any]:
+    facts: dict[str, Any] = {"journal": str(path), "state": None, "accepted": None, "problem": None}
+    try:
+        record = JournalRecord.read(path)
+    except UnusableFile as error:  # the others are shown
+        return {**facts, "problem": explain(error)}
+    return {**facts, "state": describe_state(record), "accepted": record.report.accepted}
 
 
 def list_reasons(record: JournalRecord) -> Mapping[str, int]:

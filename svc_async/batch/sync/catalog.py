@@ -11,11 +11,11 @@ from collections.abc import (
     Mapping,
 )
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 import attrs
 
-from svc_async.ads.product_names import list_names
 from svc_async.ads.products import Product, ProductUpsertResult
 from svc_async.batch.report import Failure, Receipt, Report
 from svc_async.batch.settings import BatchSettings, Observers
@@ -26,10 +26,11 @@ from svc_async.batch.sync.sync import UpsertObservers
 from svc_async.engine.paging import Pager
 from svc_async.sources.source import find_id
 
-__all__ = ["CatalogCalls", "CatalogTarget"]
+__all__ = ["CatalogCalls", "CatalogTarget", "list_names"]
 
 _CHECKED_AT_ONCE = 100
 """Products that are checked before other tasks run: some milliseconds."""
+_NAMES = ("id", "product_key", "item_group_key")
 
 
 class CatalogCalls(Protocol):
@@ -169,6 +170,37 @@ class CatalogTarget:
             if product_id in ids and product_key is not None:
                 found[product_id] = product_key
         return found
+
+
+async def list_names(list_products: Callable[..., Pager[Product]]) -> AsyncIterator[Mapping[str, str]]:
+    """Yield the names of all products, those of a group after its first one, which comes twice.
+
+    Args:
+        list_products: `products.list` of a catalog.
+    """
+    groups: set[str] = set()
+    async for product in _list_plain(list_products()):
+        yield product
+        group = product.get("item_group_key")
+        if group is not None and group not in groups:
+            groups.add(group)
+            # The plain list has only the first product of a group (contract PROD-10b).
+            async for variant in _list_plain(list_products(item_group_key=group)):
+                yield variant
+
+
+async def _list_plain(products: Pager[Product]) -> AsyncIterator[Mapping[str, str]]:
+    """Iterate over the names of products that can be read, also where the rest of a product cannot."""
+    async for page in products.pages():
+        for product in page.items:
+            yield _find_names(partial(getattr, product))
+        for each in page.unreadable:
+            if isinstance(each.raw, Mapping):
+                yield _find_names(each.raw.get)
+
+
+def _find_names(find: Callable[[str], object]) -> Mapping[str, str]:
+    return {name: value for name in _NAMES if isinstance(value := find(name), str)}
 
 
 @attrs.define

@@ -1,7 +1,13 @@
 """`svc-async catalog`: the products of a catalog."""
 
+import asyncio
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+
 from cyclopts import App
 
+from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import (
     BatchOptions,
     ClusterOptions,
@@ -14,13 +20,18 @@ from svc_async.cli.options import (
     WorkerOptions,
     absolute,
 )
+from svc_async.cli.output.json_output import show_json
+from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.upload_command import batch_settings, source_spec, start, sync_settings
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.spec import SyncSpec, TargetSpec, UploadSpec
+from svc_async.printable import clean
 
 __all__ = ["app"]
 
 app = App(name="catalog")
+
+_NAMES = ("id", "product_key")
 
 _RUN, _BATCH, _FEED, _JOURNAL = RunOptions(), BatchOptions(), FeedOptions(), JournalOptions()
 _SYNC, _CLUSTER, _WORKERS = SyncOptions(), ClusterOptions(), WorkerOptions()
@@ -91,9 +102,24 @@ def list_products(*, catalog: str | None = None, profile: str | None = None, as_
     """
     if catalog is None:
         raise InvalidArgument("--catalog", "must be given")
-    from svc_async.cli.catalog_keys import show_products  # noqa: PLC0415 - help needs no engine
+    products = asyncio.run(run_until_stopped(_fetch_names(catalog, profile)))
+    if as_json:
+        show_json({"products": products})
+        return Exit.DONE
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(_NAMES)
+    writer.writerows([clean(product[name] or "") for name in _NAMES] for product in products)
+    return Exit.DONE
 
-    return show_products(catalog, profile, as_json=as_json)
+
+async def _fetch_names(catalog: str, profile: str | None) -> Sequence[Mapping[str, str | None]]:
+    from svc_async.batch.sync.catalog import list_names  # noqa: PLC0415 - help needs no engine
+    from svc_async.cli.sessions import open_session  # noqa: PLC0415 - likewise
+
+    async with open_session(profile) as session:
+        products = [product async for product in list_names(session.product_catalog(catalog).products.list)]
+    found = {each.get("product_key") or each.get("id"): each for each in products}  # a first of a group comes twice
+    return [{name: each.get(name) for name in _NAMES} for each in found.values()]
 
 
 @app.command

@@ -22,10 +22,10 @@ from svc_async.cli.job_page import (
     describe_title,
     find_limit,
     find_spec,
+    list_folder,
     list_reasons,
 )
 from svc_async.cli.job_waits import find_waits
-from svc_async.cli.journal_folder import find_journals, show_journals
 from svc_async.cli.options import Flag, JournalOptions, JsonFlag, RunOptions, StateUrl, absolute, check_port
 from svc_async.cli.outcome import write_json_report, write_report
 from svc_async.cli.output.console import Part, say, show
@@ -147,7 +147,7 @@ def status(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
         as_json: Print only JSON.
     """
     if path is not None and path.is_dir() and state.job is None:
-        show_journals(find_journals(path), as_json=as_json)
+        _show_folder(path, as_json=as_json)
         return Exit.DONE
     _show_status(state.read(path), as_json=as_json)
     return Exit.DONE
@@ -219,6 +219,16 @@ def watch(
         return Exit.DONE
     _show_status(record, as_json=as_json)
     return Exit.DONE
+
+
+def _show_folder(folder: Path, *, as_json: bool) -> None:
+    journals = list_folder(folder)
+    if as_json:
+        show_json(journals)
+        return
+    for each in journals:
+        facts = each["problem"] or f"{each['state']}, {count(each['accepted'], 'row')} accepted"
+        show((clean(Path(each["journal"]).name), "bold"), f": {facts}")
 
 
 def _show_status(record: JournalRecord, *, as_json: bool) -> None:
