@@ -51,7 +51,7 @@ async def test_journals_of_other_versions_and_other_files_are_refused(tmp_path: 
     text.write_text("a customer file, long enough to be no database" * 100)
     with pytest.raises(UnusableFile, match="not a database"):
         await upload(service, make_members(3), text)
-    with pytest.raises(UnusableFile, match="No such file"):
+    with pytest.raises(UnusableFile, match="its folder does not exist"):
         await upload(service, make_members(3), tmp_path / "no" / "folder")
 
 

@@ -129,7 +129,9 @@ def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist_is_reported(path: Path) -> None:
-    with pytest.raises(UnusableFile, match="cannot be used: No such file or directory$"):
+    with pytest.raises(
+        UnusableFile, match="cannot be used: its folder does not exist; create that first, or give another path$"
+    ):
         sqlite.connect(path / "file", FORMAT, exclusive=False)
 
 

@@ -111,17 +111,17 @@ async def test_a_server_does_not_start_without_its_inbox(unreadable: WebhookRece
     async def send(message: Any) -> None:
         said.append(message)
 
-    with pytest.raises(Exception, match="No such file"):
+    with pytest.raises(Exception, match="its folder does not exist"):
         await unreadable.asgi()({"type": "lifespan"}, receive, send)
     assert [message["type"] for message in said] == ["lifespan.startup.failed"]
-    assert "No such file" in said[0]["message"]
+    assert "its folder does not exist" in said[0]["message"]
 
 
 async def test_an_aiohttp_application_does_not_start_without_its_inbox(unreadable: WebhookReceiver) -> None:
     app = web.Application()
     unreadable.attach(app, PATH)
     runner = web.AppRunner(app)
-    with pytest.raises(Exception, match="No such file"):
+    with pytest.raises(Exception, match="its folder does not exist"):
         await runner.setup()
     await runner.cleanup()
 

@@ -184,7 +184,7 @@ async def test_a_file_that_is_no_database_is_an_error_at_the_start(tmp_path: Pat
     (tmp_path / "events.db").write_bytes(b"something else, which is long enough" * 100)
     with pytest.raises(UnusableFile, match="events.db cannot be used: file is not a database"):
         await SqliteDedupe(tmp_path / "events.db").__aenter__()
-    with pytest.raises(UnusableFile, match="inbox.db cannot be used: No such file or directory"):
+    with pytest.raises(UnusableFile, match="inbox.db cannot be used: its folder does not exist"):
         await SqliteInbox(tmp_path / "no" / "inbox.db").__aenter__()
 
 
