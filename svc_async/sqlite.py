@@ -156,9 +156,7 @@ def connect(
         try:
             if exclusive:
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            is_empty = file_format.is_empty(
-                path, connection
-            )  # a file of another kind keeps its journal mode and its mode
+            is_empty = file_format.is_empty(path, connection)  # a file of another kind stays as it is
             _withdraw(path, file_format)  # before SQLite creates files beside it with the same mode
             if is_empty and file_format.shrinks:
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # not possible once there are tables
