@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
@@ -124,8 +124,9 @@ class DeliveryTargets:
         if isinstance(target, str):
             _check_loopback(target)
             return _send_over_http(self._local, target)
-        if callable(handle := getattr(target, "handle", None)) and not isinstance(target, type):
-            return _send_in_process(handle)
+        handle = getattr(target, "handle", None)
+        if callable(handle) and not isinstance(target, type):
+            return _send_in_process(cast("Callable[..., Any]", handle))
         if callable(target) and _can_serve(target):
             return _send_to_asgi(target)
         raise TypeError(_NO_TARGET)
