@@ -168,6 +168,24 @@ async def test_a_line_says_a_wait_of_a_sync_once(source: CsvSource) -> None:
     assert read_output(out).strip() == f"waiting 0% | {told}"
 
 
+async def test_a_quarantine_holds_more_requests_than_wait_at_the_head_of_a_lane(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False, width=200)
+    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
+    lines.show(attrs.evolve(HALFWAY, waiting=2, resend_in=60))
+    at = clock.now() + timedelta(seconds=60)
+    assert f" | waits for the quarantine, the first sent again at {at:%H:%M:%S} UTC (in 1:00) | " in read_output(out)
+
+
+async def test_an_estimate_from_the_first_rows_after_a_wait_is_not_shown(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False)
+    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
+    for accepted in (480, 481):
+        lines.show(attrs.evolve(HALFWAY, accepted=accepted, read=10**7, pending=10**7 - accepted - 20))
+        await clock.advance(seconds=60)
+    lines.show(attrs.evolve(HALFWAY, accepted=482, read=10**7, pending=10**7 - 502))
+    assert "left" not in read_output(out)
+
+
 async def test_a_bar_counts_a_wait_down_and_goes(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=True)
     with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:

@@ -297,7 +297,9 @@ async def test_keys_are_generated_by_the_service(raw: RawClient, path: str) -> N
 @pytest.mark.parametrize("config", [SandboxConfig(product_messages="strings")])
 async def test_messages_may_be_strings(raw: RawClient, path: str) -> None:
     (result,) = await upsert(raw, path, GOOD | {"price": "free"})
-    assert result["errors"] == ["price must be like 12.50 EUR"]
+    assert result["errors"] == [
+        "price must be an amount such as 12.50, a space and a currency code of ISO 4217 such as EUR"
+    ]
 
 
 @pytest.mark.rule("PROD-10")

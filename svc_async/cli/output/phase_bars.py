@@ -12,6 +12,9 @@ from svc_async.clock import Clock
 
 __all__ = ["PhaseBars"]
 
+_LONGEST_REST = 86_400.0
+"""Seconds above which an estimate is not shown: it is one of the first rows after a wait, and means nothing."""
+
 
 class PhaseBars(rich_progress.Progress):
     """A bar for each phase; the numbers are below them.
@@ -114,6 +117,8 @@ def _describe_rest(task: rich_progress.Task) -> str:
         what = task.fields.get("what", "continues in")
         return f"{what} {format_duration((task.total or 0.0) - task.completed)}"
     least, rest = task.fields.get("least", 0.0), task.time_remaining
+    if rest is not None and rest > _LONGEST_REST:
+        rest = None
     if rest is None and not least:
         return ""
     return f"{format_duration(max(rest or 0.0, least))} left"

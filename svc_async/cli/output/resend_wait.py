@@ -44,8 +44,9 @@ class ResendWait:
 
     def describe(self) -> list[str]:
         """Describe what is waited for and until when, in parts."""
-        who = f"{count(self.requests, 'request')} " if self.requests else ""
-        verb = "wait" if self.requests > 1 else "waits"
+        # A quarantine holds all requests in doubt, of which only the first of each lane are counted here.
+        who = f"{count(self.requests, 'request')} " if self.requests and self.after is not None else ""
+        verb = "wait" if who and self.requests > 1 else "waits"
         why = "for the quarantine" if self.after is None else f"after {self.after} (attempt {self.attempts})"
         first = "the first " if self.requests > 1 else ""
         return [f"{who}{verb} {why}", f"{first}{self.next_step} at {self.at:%H:%M:%S} UTC"]

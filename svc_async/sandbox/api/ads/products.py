@@ -124,15 +124,16 @@ def _is_timestamp(value: str) -> bool:
     return "T" in value
 
 
+_MONEY = "must be an amount such as 12.50, a space and a currency code of ISO 4217 such as EUR"
 _FORMS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
     "description": ("PROD-02b", _is_plain, "must be plain text"),
-    "price": ("PROD-02c", _is_money, "must be like 12.50 EUR"),
+    "price": ("PROD-02c", _is_money, _MONEY),
     "link": ("PROD-02d", _is_https, "must be an https URL"),
     "mobile_link": ("PROD-02d", _is_https, "must be an https URL"),
     "additional_image_link": ("PROD-04", _are_urls, f"must be up to {_EXTRA_IMAGES} URLs"),
     "google_product_category": ("PROD-13", _is_path, "must have its levels separated by ' > '"),
     "product_type": ("PROD-13", _is_path, "must have its levels separated by ' > '"),
-    "sale_price": ("PROD-06b", _is_money, "must be like 12.50 EUR"),
+    "sale_price": ("PROD-06b", _is_money, _MONEY),
     "sale_price_effective_date": ("PROD-06c", _is_span, "must be two ISO 8601 timestamps with a slash between them"),
     "color": ("PROD-12", lambda value: not _IS_HEX(value), "must be a word"),
 }
