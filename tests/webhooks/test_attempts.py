@@ -159,6 +159,10 @@ def fail(*_: object) -> None:
     raise LookupError
 
 
+async def fail_later(*_: object) -> None:
+    raise LookupError
+
+
 async def list_attempts(open_inbox: Open) -> dict[str, int]:
     async with open_inbox() as inbox:
         return {each.key: each.attempts for each in await inbox.list_events()}
@@ -313,13 +317,31 @@ async def test_the_log_names_an_event_directly_before_it_may_kill(
     ]
 
 
-async def test_an_event_that_is_discarded_while_it_waits_is_not_handled(open_inbox: Open) -> None:
+@pytest.mark.parametrize("claims_anew", [False, True])
+async def test_an_event_that_is_discarded_while_it_waits_is_not_handled(
+    open_inbox: Open, tmp_path: Path, *, claims_anew: bool
+) -> None:
     seen: list[tuple[str, int]] = []
+    dedupe = SqliteDedupe(tmp_path / "events.db") if claims_anew else MemoryDedupe()
     await store(open_inbox, {"poison": 2, "one": 1})
-    async with open_inbox() as inbox, make_receiver(inbox, seen, clock=VirtualClock()):
+    async with open_inbox() as inbox, make_receiver(inbox, seen, clock=VirtualClock(), dedupe=dedupe):
         assert [await inbox.discard(key) for key in ("poison", "poison")] == [True, False]
     assert seen == [("one", 2)]
     assert await list_attempts(open_inbox) == {}
+
+
+async def test_an_inbox_that_cannot_take_an_attempt_back_is_named_in_the_log(
+    open_inbox: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_inbox() as inbox:
+        receiver = WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox))
+        receiver.on("*")(fail)
+        async with receiver:
+            monkeypatch.setattr(inbox, "end", fail_later)
+            await receiver.handle(*delivery())
+            await receiver.wait_until_idle(deadline=30)
+    assert "a delivery: inbox.end: LookupError at " in caplog.text
+    assert await list_attempts(open_inbox) == {"1": 1}
 
 
 async def test_events_of_an_inbox_are_listed_with_those_first_that_may_kill(open_inbox: Open) -> None:
