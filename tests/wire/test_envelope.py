@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from svc_async.errors import ApiError, ErrorDetail
-from svc_async.wire.envelope import Answer, errors_beside_data, is_withheld, parse_refusal
+from svc_async.wire.envelope import Answer, CallAnswer, errors_beside_data, is_withheld, parse_refusal
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 LATE = "Wed, 10 Jun 2026 12:05:00 GMT"
@@ -314,3 +314,16 @@ def test_no_part_of_a_hash_is_left_where_words_are_cut_off(length: int) -> None:
 def test_a_date_at_the_end_of_time_is_no_date(name: str, date: str, status: int) -> None:
     headers = {"retry-after": "5", "x-rate-limit-reset": "253402300799", name: date}
     assert refuse(status, {}, headers).retry_at == (NOW + timedelta(seconds=5) if name == "date" else None)
+
+
+def test_the_repr_of_an_answer_shows_neither_headers_nor_body() -> None:
+    answer = CallAnswer(
+        status=200,
+        headers={"set-cookie": "hush-1"},
+        body=b"hush-2",
+        request_id="r1",
+        attempts=1,
+        seconds=0.5,
+        waited=0.0,
+    )
+    assert repr(answer) == "CallAnswer(status=200, request_id='r1', attempts=1, seconds=0.5, waited=0.0)"
