@@ -6,6 +6,7 @@ Settings are taken from one place and never mixed with another. The variable `SV
     consumer_key  consumer_secret  access_token  access_token_secret     a user, as the advertising API requires
     consumer_key  consumer_secret                                        an app, which fetches its bearer token itself
     bearer_token                                                         an app, as the webhook API requires
+    client_id  client_secret                                             the OAuth 2.0 client of the app, beside these
     base_url  ads_url  ads_sandbox_url                                   the hosts; the last is optional
     state_url                                                            the shared state, if there is one
 """
@@ -23,7 +24,7 @@ from urllib.request import getproxies, proxy_bypass
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.printable import clean, shorten
 from svc_async.private_files import is_exposed, write_private
-from svc_async.profiles.connection import APP, HOSTS, TOKEN, TRY, ConnectionSettings, parse_settings
+from svc_async.profiles.connection import APP, CLIENT, HOSTS, TOKEN, TRY, ConnectionSettings, parse_settings
 from svc_async.profiles.toml_text import edit_table
 from svc_async.value_rules import NAME, TEXT_BY_TEXT, instance_of, or_none
 from svc_async.wire.base_urls import Endpoints, proxy_url
@@ -47,7 +48,7 @@ __all__ = [
 ]
 
 
-_SERVICE = (*APP, *TOKEN, "bearer_token", *HOSTS, "ads_sandbox_url")
+_SERVICE = (*APP, *CLIENT, *TOKEN, "bearer_token", *HOSTS, "ads_sandbox_url")
 SETTINGS = (*_SERVICE, "state_url")
 
 _LONGEST_SETTING = 8_192

@@ -10,17 +10,22 @@ from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials,
 from svc_async.errors import InvalidArgument
 from svc_async.wire.base_urls import Endpoints
 
-__all__ = ["APP", "HOSTS", "TOKEN", "TRY", "ConnectionSettings", "parse_settings"]
+__all__ = ["APP", "CLIENT", "HOSTS", "TOKEN", "TRY", "ConnectionSettings", "parse_settings"]
 
 T = TypeVar("T")
 
 TRY = "or try without credentials: Session.sandbox()"
 APP = ("consumer_key", "consumer_secret")
+CLIENT = ("client_id", "client_secret")
 TOKEN = ("access_token", "access_token_secret")
 HOSTS = ("base_url", "ads_url")
 
-_APP_FIELDS: Mapping[str, str] = {name: name for name in APP}
-_USER_FIELDS: Mapping[str, str] = {**_APP_FIELDS, "token": "access_token", "token_secret": "access_token_secret"}
+_APP_FIELDS: Mapping[str, str] = {name: name for name in (*APP, *CLIENT)}
+_USER_FIELDS: Mapping[str, str] = {
+    **{name: name for name in APP},
+    "token": "access_token",
+    "token_secret": "access_token_secret",
+}
 _BEARER_FIELDS: Mapping[str, str] = {"token": "bearer_token"}
 _HOST_FIELDS: Mapping[str, str] = {name: name for name in (*HOSTS, "ads_sandbox_url")}
 """The setting of each field of the credentials and of the endpoints."""
@@ -62,7 +67,7 @@ def parse_settings(
         InvalidArgument: names the settings that are missing, or the one that cannot be used.
     """
     origin = "the environment" if name is None else f"the profile {name!r}"
-    has_app = any(name in settings for name in APP)
+    has_app = any(name in settings for name in (*APP, *CLIENT))
     # Without any setting, the message names those of a user, the most common case.
     has_user = any(name in settings for name in TOKEN) or not (has_app or "bearer_token" in settings)
     has_app = has_app or has_user

@@ -349,8 +349,12 @@ class Sandbox:
         return grants.bearer(grants.apps[consumer_key or self.app["consumer_key"]])
 
     def invalidate(self, token: str) -> None:
-        """Invalidate an access token (AUTH-17)."""
-        self._context.grants.tokens[token].valid = False
+        """Invalidate an access token of OAuth 1.0a (AUTH-17) or of OAuth 2.0, which can still be refreshed.
+
+        Raises:
+            ValueError: the sandbox has no such token.
+        """
+        self._context.grants.invalidate(token)
 
     def _make_url(self, host: str) -> str:
         scheme = "http" if self._tls is None else "https"

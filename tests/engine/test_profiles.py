@@ -31,11 +31,19 @@ ENVIRONMENT = {
     "SVC_BASE_URL": "https://base.example.test",
     "SVC_ADS_URL": "https://ads.example.test",
 }
+HOSTS = {name: url for name, url in ENVIRONMENT.items() if name.endswith("URL")}
 
 
 @pytest.fixture(autouse=True)
 def clear_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in [*ENVIRONMENT, "SVC_BEARER_TOKEN", "SVC_ADS_SANDBOX_URL", "SVC_PROFILE"]:
+    for name in [
+        *ENVIRONMENT,
+        "SVC_CLIENT_ID",
+        "SVC_CLIENT_SECRET",
+        "SVC_BEARER_TOKEN",
+        "SVC_ADS_SANDBOX_URL",
+        "SVC_PROFILE",
+    ]:
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -146,6 +154,18 @@ def test_a_bearer_token_that_cannot_be_used_is_named_where_it_stands() -> None:
 def test_an_empty_variable_is_a_missing_one() -> None:
     with pytest.raises(InvalidArgument, match="SVC_ACCESS_TOKEN missing"):
         profiles.from_environment({**ENVIRONMENT, "SVC_ACCESS_TOKEN": ""})
+
+
+def test_the_oauth_2_client_of_an_app_is_read_beside_its_key() -> None:
+    client = {"SVC_CLIENT_ID": "c1", "SVC_CLIENT_SECRET": "hush-5"}
+    source = profiles.from_environment({**ENVIRONMENT, **client})
+
+    assert source.app == AppCredentials(
+        consumer_key="key", consumer_secret="hush-1", client_id="c1", client_secret="hush-5"
+    )
+    assert isinstance(source.credentials, UserCredentials)
+    with pytest.raises(InvalidArgument, match="SVC_CONSUMER_KEY, SVC_CONSUMER_SECRET missing"):
+        profiles.from_environment({"SVC_BEARER_TOKEN": "b", **HOSTS, **client})
 
 
 def test_an_empty_environment_says_what_to_do() -> None:

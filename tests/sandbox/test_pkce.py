@@ -426,6 +426,18 @@ async def test_whether_the_activity_calls_take_scoped_tokens_is_a_setting(
     assert (await raw.call_with_token("GET", "/2/webhooks", token)).status == 403  # AUTH-25
 
 
+async def test_a_test_may_invalidate_an_access_token_which_is_then_refreshed(
+    raw: RawClient, sandbox: Sandbox, refresh: SendForm, obtain_tokens: ObtainTokens
+) -> None:
+    tokens = await obtain_tokens()
+    sandbox.invalidate(tokens["access_token"])
+    assert (await raw.call_with_token("GET", "/2/follows", tokens["access_token"])).status == 401
+    renewed = await refresh(tokens["refresh_token"])
+    assert (await raw.call_with_token("GET", "/2/follows", renewed.json["access_token"])).status == 200
+    with pytest.raises(ValueError, match="^token must be an access token of a user that this sandbox has issued$"):
+        sandbox.invalidate("hush-1")
+
+
 @pytest.mark.rule("AUTH-26b")
 async def test_permissions_of_oauth_1_override_scopes(
     raw: RawClient, sandbox: Sandbox, obtain_tokens: ObtainTokens

@@ -146,6 +146,19 @@ class Grants:
         """Find an app by its client id."""
         return next((app for app in self.apps.values() if client_id and app.client_id == client_id), None)
 
+    def invalidate(self, token: str) -> None:
+        """Invalidate an access token of a user.
+
+        Raises:
+            ValueError: there is none; the message does not repeat it.
+        """
+        if token in self.tokens:
+            self.tokens[token].valid = False
+        elif token in self.scoped:
+            self.scoped[token].revoked = True
+        else:
+            raise ValueError("token must be an access token of a user that this sandbox has issued")
+
     def bearer(self, app: App) -> str:
         """Return the one bearer token of an app; issue it if there is none (AUTH-21)."""
         if app.consumer_key not in self.bearers:
