@@ -88,7 +88,7 @@ def list_folder(folder: Path) -> Sequence[Mapping[str, Any]]:
     """
     paths = sorted(folder.glob("*.journal"))
     if not paths:
-        raise UnusableFile("journal", folder, "is a folder")
+        raise UnusableFile("journal", folder, "is a folder without journals (*.journal)")
     return [_summarize(path) for path in paths]
 
 

@@ -345,7 +345,13 @@ def test_what_is_no_journal_is_one_line_and_exit_2(call: Call, here: Path, what:
     )
 
 
-@pytest.mark.parametrize("what", ["status", "resume", "report"])
+def test_a_folder_without_journals_is_called_so(call: Call, here: Path) -> None:
+    (here / "nights").mkdir()
+    ended = call("job", "status", "nights")
+    assert (ended.code, ended.err) == (2, "svc-async: journal nights is a folder without journals (*.journal)\n")
+
+
+@pytest.mark.parametrize("what", ["resume", "report"])
 def test_a_folder_of_journals_is_no_journal(call: Call, here: Path, what: str) -> None:
     (here / "nights").mkdir()
     ended = call("job", what, "nights")
