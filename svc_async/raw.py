@@ -75,7 +75,8 @@ class RawCalls(ABC):
             path: the path with its ids, not quoted and without a query. A path that starts with a version of the
                 advertising API (`/12/`, `/5/`) is sent to the ads host, any other to the base host.
             params: the query; values that are None are left out, several values are joined by commas.
-            json: the body; what is None in it is left out. Of a pydantic model, pass what `model_dump()` returns.
+            json: the body; what is None in it is left out. Of a pydantic model, pass what `model_dump(mode="json")`
+                returns.
             into: the class of the record in `data`: of attrs, a dataclass, a `msgspec.Struct`, a pydantic `BaseModel`,
                 a `TypedDict` or `dict`; without it, the whole body is returned as plain values.
             surface: `"ads_sandbox"` for the sandbox host of the advertising API.

@@ -38,7 +38,7 @@ Whatever the service has besides is called by its path, with the same signing, r
 
 - `await session.request("POST", f"/12/accounts/{id}/campaigns", params={...})` returns the body, or with `into=`
   the record in `data` as a model of yours; `json=` is the body that is sent. Of a pydantic model, pass what
-  `model_dump()` returns.
+  `model_dump(mode="json")` returns.
 - `session.iterate(f"/12/accounts/{id}/campaigns")` is an async iterator over the records of all pages; `into=` is the
   class of one record.
 

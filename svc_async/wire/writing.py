@@ -34,7 +34,7 @@ def to_json(value: object) -> bytes:
 
 
 _NO_FORM = "must contain only values that JSON can represent"
-_PYDANTIC = "must contain no pydantic model: pass what its model_dump() returns"
+_PYDANTIC = "must contain no pydantic model: pass what its model_dump(mode='json') returns"
 
 
 def to_plain(value: object) -> Any:

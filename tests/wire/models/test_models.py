@@ -247,7 +247,7 @@ async def test_a_class_of_this_sdk_and_a_generic_one_are_models(
     assert found.id == sandbox.account_id
 
 
-ADVICE = "json must contain no pydantic model: pass what its model_dump() returns"
+ADVICE = "json must contain no pydantic model: pass what its model_dump(mode='json') returns"
 NUMBERS = "json must contain only finite numbers: neither NaN nor infinity"
 MODEL = Generics(id="1")
 
