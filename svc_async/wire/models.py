@@ -65,7 +65,10 @@ def _is_complete(kind: type[Any]) -> bool:
     """
     if is_pydantic(kind):
         if not getattr(kind, "__pydantic_complete__", True):
-            cast(Any, kind).model_rebuild()
+            try:
+                cast(Any, kind).model_rebuild()
+            except AttributeError:  # it is BaseModel itself
+                return False
         return True
     if not attrs.has(kind):
         return False

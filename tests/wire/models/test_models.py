@@ -199,6 +199,7 @@ KINDS = (
     "model",
     [
         *(str, int, object, Plain, list, list[Data], Data | Attrs, Data | None, Annotated[Data, 1], Any),
+        pydantic.BaseModel,
         *(Data(id="1"), Plain(), "Account", 5, {}, lambda: Data),
     ],
 )
