@@ -184,6 +184,10 @@ class Plain:
     id: str
 
 
+class PlainDict(dict[str, str]):
+    pass
+
+
 @attrs.frozen
 class Unresolved:
     id: "DefinedNowhere"  # type: ignore[name-defined]  # noqa: F821 - that is the point
@@ -199,7 +203,7 @@ KINDS = (
     "model",
     [
         *(str, int, object, Plain, list, list[Data], Data | Attrs, Data | None, Annotated[Data, 1], Any),
-        pydantic.BaseModel,
+        *(pydantic.BaseModel, PlainDict),
         *(Data(id="1"), Plain(), "Account", 5, {}, lambda: Data),
     ],
 )
