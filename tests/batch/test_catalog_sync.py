@@ -239,3 +239,11 @@ async def test_the_state_of_another_host_is_refused(catalog: Catalog) -> None:
         products = session.product_catalog(catalog.products.product_catalog_id).products
         with pytest.raises(UnusableFile, match="one of another host"):
             await products.sync([mapping("a")], state=catalog.state)
+
+
+async def test_a_feed_whose_products_are_refused_deletes_nothing(catalog: Catalog) -> None:
+    await catalog.sync(row("a"), row("b"), row("c"))
+    feed = catalog.write("\n".join([HEADER, row("a", "cheap"), row("b", "cheap")]))
+    with pytest.raises(InvalidArgument, match="2 of 2 rows .* cannot be sent"):
+        await catalog.products.sync(feed, state=catalog.state, max_removal_share=0.5, quarantine=0.0)
+    assert await catalog.held() == dict.fromkeys("abc", "9.90 EUR")
