@@ -166,10 +166,15 @@ class Route(Generic[T]):
     wrapper: str | None = attrs.field(default=None, kw_only=True)
     decides: bool = attrs.field(default=False, kw_only=True)
     checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
+    _all_checks: Sequence[Check] = attrs.field(init=False, repr=False, eq=False)
+
+    @_all_checks.default
+    def _order_checks(self) -> Sequence[Check]:
+        return (find_wrong_text, *self.checks, find_wrong_number)
 
     def __call__(self, **params: Any) -> Request[T]:
         """Fill the path with the ids; the other parameters are sent in the query or in the body."""
-        problem = first_problem((find_wrong_text, *self.checks, find_wrong_number), params)
+        problem = first_problem(self._all_checks, params)
         try:
             return self._build(params, problem)
         except InvalidArgument as error:  # it cannot be encoded, which the broken rule of the operation explains better

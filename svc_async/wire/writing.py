@@ -24,11 +24,11 @@ def to_json(value: object) -> bytes:
     plain = to_plain(value)
     try:
         encoded = msgspec.json.encode(plain)
-        has_no_form = not all(isfinite(leaf) for leaf in _list_leaves(plain) if isinstance(leaf, float))
     except (TypeError, ValueError):
         is_pydantic = any(hasattr(type(leaf), "model_dump") for leaf in _list_leaves(plain))
         raise InvalidArgument("json", _PYDANTIC if is_pydantic else _NO_FORM) from None
-    if has_no_form:  # msgspec encodes null
+    # msgspec encodes a number that is not finite as null.
+    if b"null" in encoded and not all(isfinite(leaf) for leaf in _list_leaves(plain) if isinstance(leaf, float)):
         raise InvalidArgument("json", "must contain only finite numbers: neither NaN nor infinity")
     return encoded
 
