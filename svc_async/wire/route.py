@@ -166,11 +166,6 @@ class Route(Generic[T]):
     wrapper: str | None = attrs.field(default=None, kw_only=True)
     decides: bool = attrs.field(default=False, kw_only=True)
     checks: Sequence[Check] = attrs.field(default=(), kw_only=True)
-    _all_checks: Sequence[Check] = attrs.field(init=False, repr=False, eq=False)
-
-    @_all_checks.default
-    def _order_checks(self) -> Sequence[Check]:
-        return (find_wrong_text, *self.checks, find_wrong_number)
 
     def __call__(self, **params: Any) -> Request[T]:
         """Fill the path with the ids; the other parameters are sent in the query or in the body."""
@@ -211,6 +206,10 @@ class Route(Generic[T]):
     def ids(self) -> tuple[str, ...]:
         """The names in the braces of the path."""
         return tuple(re.findall(r"{(\w+)}", self.path))
+
+    @cached_property
+    def _all_checks(self) -> Sequence[Check]:
+        return (find_wrong_text, *self.checks, find_wrong_number)
 
 
 @attrs.frozen(slots=False)
