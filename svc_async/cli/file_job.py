@@ -23,6 +23,7 @@ from svc_async.cli.outcome import JobOutcome, Work
 from svc_async.cli.output.console import print_error, say, stderr
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.progress import Display, open_display
+from svc_async.cli.output.unused_columns import describe_unused, list_unused
 from svc_async.cli.output.wording import count
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
@@ -263,6 +264,7 @@ class _FileJob:
             requests_per_minute=limit.per_minute,
             more=self.work.more,
             compared=self.work.compared,
+            unused=list_unused(self.spec, self.source),
             error=error,
             interrupted=interrupted,
             advice=self._describe_rest(report, error) if interrupted or error is not None else None,
@@ -274,6 +276,8 @@ class _FileJob:
         if not self.journal.is_finished:
             watch.display.begin("checking")
             await self.source.check()
+            if (unused := describe_unused(self.spec, self.source)) and not self.options.as_json:
+                say(unused)
             await check_access(target, session)
         await self.journal.begin(self.source, self.spec, self.options, self.journal.locate(session))
         if self.journal.record is not None:

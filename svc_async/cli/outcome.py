@@ -83,6 +83,7 @@ class JobOutcome:
         requests_per_minute: the service's limit.
         more: further counts.
         compared: how many rows of the file a sync has compared; None if there was no comparison.
+        unused: the columns or elements of a feed that are not sent, by what a program reads them as.
         error: what ended it early.
         interrupted: whether a signal ended it.
         advice: what to do next, if it ended early.
@@ -106,6 +107,7 @@ class JobOutcome:
     requests_per_minute: float
     more: Mapping[str, int]
     compared: int | None = None
+    unused: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
     error: BatchError | None = None
     interrupted: bool = False
     advice: str | None = None
@@ -144,6 +146,7 @@ class JobOutcome:
             **totals,
             **listed,
             **self.more,
+            **self.unused,
             "journal": self.journal,
             "finished_before": self.finished_before,
             "failures_file": str(self.failures.path) if self._is_listed else None,

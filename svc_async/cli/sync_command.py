@@ -21,6 +21,7 @@ from svc_async.cli.failures import FailureList
 from svc_async.cli.options import RunOptions
 from svc_async.cli.output.console import show
 from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.unused_columns import list_unused
 from svc_async.cli.output.wording import count, format_duration
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import find_job_limit
@@ -143,6 +144,7 @@ class SyncWork:
                 "present": plan.present,
                 "least_requests": requests,
                 "least_minutes": round(seconds / 60, 3),
+                **list_unused(self.spec, self.source),
             }
             show_json({"dry_run": True, **facts, "removal_share": round(plan.removal_share, 6)})
             return

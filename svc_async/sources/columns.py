@@ -5,7 +5,7 @@ Messages quote the names of columns only when the first line is certain to be a 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import attrs
@@ -14,10 +14,21 @@ from svc_async.errors import InvalidArgument, SvcError
 from svc_async.sources.blocks.files import advise_in_python
 from svc_async.users.names import USERS, Vocabulary, normalize_name, quote_name, quote_names
 
-__all__ = ["IGNORED", "OTHERS", "ColumnMatcher", "FoundColumn", "describe_missing"]
+__all__ = [
+    "IGNORED",
+    "OTHERS",
+    "PREFIX",
+    "ColumnMatcher",
+    "FoundColumn",
+    "describe_missing",
+    "select_unmapped",
+]
 
 IGNORED = "-"
 """The key of a column that is left out."""
+PREFIX = "g:"
+"""What the names of attributes may begin with in feeds of products."""
+# Unspecified: the namespace of attributes in XML; they are recognised by this prefix, whatever it stands for.
 OTHERS = "*"
 """The name in a mapping that stands for all columns that are not recognised."""
 _PROPOSED_NAMES = 10
@@ -44,10 +55,20 @@ class FoundColumn:
 _HINT = advise_in_python("mapping={COLUMN: KEY}")
 
 
+def select_unmapped(names: Iterable[str], mapping: Mapping[str, str]) -> Sequence[str]:
+    """Return the names about which a mapping says nothing."""
+    if OTHERS in mapping:
+        return ()
+    mapped = {normalize_name(name.removeprefix(PREFIX)) for name in mapping}
+    return [name for name in names if normalize_name(name) not in mapped]
+
+
 def describe_missing(
     vocabulary: Vocabulary, keys: Collection[str], names: Sequence[str], hint: str = _HINT
 ) -> str | None:
     """Describe a key that every row needs and no column has; None if there is none.
+
+    A key that is only required is described if a column that is left out is most likely one of it.
 
     Args:
         vocabulary: what columns may contain.
@@ -55,12 +76,24 @@ def describe_missing(
         names: the names of the columns that are not recognised.
         hint: how a mapping is given in Python.
     """
+    if problem := _describe_misspelt(vocabulary, keys, names, hint):
+        return problem
     missing = next((key for key in vocabulary.needed if key not in keys), None)
     if missing is None:
         return None
     name = next((name for name in names[:_COMPARED_NAMES] if vocabulary.propose_key(name) == missing), "COLUMN")
     option = quote_name(f"{name}={missing}")
     return f"has no {missing!r}, which every row needs; name what contains it with --map {option}{hint}"
+
+
+def _describe_misspelt(vocabulary: Vocabulary, keys: Collection[str], names: Sequence[str], hint: str) -> str | None:
+    missing = {key for key in vocabulary.required if key not in keys}
+    for name in names[:_COMPARED_NAMES] if missing else ():
+        key = vocabulary.propose_key(name)
+        if key in missing:
+            options = f"--map {quote_name(f'{name}={key}')}, or ignore it with --map {quote_name(f'{name}={IGNORED}')}"
+            return f"has no column of {key!r}; if {quote_name(name)} is one, name its content with {options}{hint}"
+    return None
 
 
 @attrs.frozen(slots=False)
@@ -184,26 +217,13 @@ class ColumnMatcher:
         options = [f"--map {quote_name(f'{name}={key}')}" for name, key in proposals if key]
         return f"name the content of each, such as {' '.join(options)}" if options else ""
 
-    def _check_required(self, keys: Sequence[str]) -> None:
-        """Refuse a column that is left out silently and is most likely one that every row needs."""
-        missing = {key for key in self.vocabulary.required if key not in keys}
-        others = [name for name in self.header if missing and self._find_key(name) is None]
-        for name in others[:_COMPARED_NAMES]:
-            key = self.vocabulary.propose_key(name)
-            if key in missing:
-                options = (
-                    f"--map {quote_name(f'{name}={key}')}, or ignore it with --map {quote_name(f'{name}={IGNORED}')}"
-                )
-                advice = f"name its content with {options}{self.hint}"
-                raise self.refuse(f"has no column of {key!r}; if {quote_name(name)} is one, {advice}")
-        if problem := describe_missing(self.vocabulary, keys, others, self.hint):
-            raise self.refuse(problem)
-
     def _check_usable(self, keys: Sequence[str]) -> None:
         used = Counter(key for key in keys if key != IGNORED)
         if not used:
             raise self.refuse(f"has no column left to send; map one to {self._known_keys}")
-        self._check_required(keys)
+        others = [name for name in self.header if self._find_key(name) is None]
+        if problem := describe_missing(self.vocabulary, keys, others, self.hint):
+            raise self.refuse(problem)
         repeated = sorted(key for key, count in used.items() if count > 1)
         if repeated:
             names = [normalize_name(name) for name, key in zip(self.header, keys, strict=True) if key in repeated]

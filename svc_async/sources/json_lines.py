@@ -10,7 +10,7 @@ import msgspec
 
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, MAX_LINE, TextReader
 from svc_async.sources.blocks.files import Input, compute_digest, open_input
-from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher, describe_missing
+from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher, describe_missing, select_unmapped
 from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.line_index import LineIndex
 from svc_async.sources.source import ReplayableRows
@@ -107,7 +107,8 @@ class JsonLinesSource:
         with closing(self._read_slices(LineIndex())) as slices:
             for _ in slices:
                 await asyncio.sleep(0)
-        if self._keys and (problem := describe_missing(self._vocabulary, self._keys.values(), self.ignored)):
+        unknown = select_unmapped(self.ignored, self._mapping)
+        if self._keys and (problem := describe_missing(self._vocabulary, self._keys.values(), unknown)):
             raise self._text.refuse(problem)
 
     def rows(self) -> Rows:

@@ -11,7 +11,8 @@ __all__ = ["LONG_PRODUCT", "MAX_ID", "MAX_PRODUCT", "PRODUCTS", "PRODUCT_KEYS", 
 
 _ASSIGNED_BY_THE_SERVICE = frozenset({"product_key", "item_group_key"})  # contract PROD-09
 
-# Unspecified: which other names merchants use, and that columns without an attribute are left out silently.
+# Unspecified: which other names merchants use, and that columns without an attribute are left out; the command names
+# them.
 PRODUCTS = Vocabulary(
     keys=tuple(name for name in list_field_names(Product) if name not in _ASSIGNED_BY_THE_SERVICE),
     aliases=MappingProxyType(

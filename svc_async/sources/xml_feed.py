@@ -18,7 +18,7 @@ import attrs
 
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.files import ByteReader, Input, compute_digest, open_input, unusable
-from svc_async.sources.columns import IGNORED, describe_missing
+from svc_async.sources.columns import IGNORED, PREFIX, describe_missing, select_unmapped
 from svc_async.sources.empty_values import EmptyValues
 from svc_async.sources.product_attributes import LONG_PRODUCT, MAX_ID, MAX_PRODUCT, PRODUCTS, join_values
 from svc_async.sources.source import ReplayableRows, UnparsedRow
@@ -40,8 +40,6 @@ _ITEMS: Mapping[tuple[str, ...], str] = MappingProxyType({("rss", "channel"): "i
 """The path of the products, and the name of their elements."""
 _UNPREFIXED: Mapping[str, str] = MappingProxyType({"summary": "description"})
 """Elements of RSS and Atom that have another name than their attribute."""
-# Unspecified: the namespace of the attributes; they are recognised by the prefix `g:`, whatever it stands for.
-_PREFIX = "g:"
 
 
 class XmlFeed:
@@ -95,8 +93,8 @@ class XmlFeed:
 
     @property
     def ignored(self) -> Sequence[str]:
-        """The names of the elements that the mapping leaves out."""
-        return tuple(name for name, key in self._names.mapping.items() if key == IGNORED)
+        """The names of the elements that are left out, of those read so far; `check` reads all."""
+        return self._names.ignored
 
     async def check(self) -> None:
         """Read the whole file to find what would stop a job midway, before anything is sent.
@@ -186,7 +184,13 @@ class _ElementNames:
                 f"must be ELEMENT=ATTRIBUTE, where ATTRIBUTE is one of {', '.join(vocabulary.keys)}, "
                 "or - to ignore the element",
             )
-        return cls({normalize_name(name.removeprefix(_PREFIX)): key for name, key in mapping.items()}, vocabulary)
+        return cls({normalize_name(name.removeprefix(PREFIX)): key for name, key in mapping.items()}, vocabulary)
+
+    @property
+    def ignored(self) -> Sequence[str]:
+        """The names of the elements that are left out, of those read so far, once each."""
+        left_out = (element.removeprefix(PREFIX) for element, attribute in self._found.items() if not attribute)
+        return tuple(dict.fromkeys(left_out))
 
     def find_attribute(self, element: str) -> str:
         """Return the attribute that an element stands for, empty if it is ignored or not recognised."""
@@ -197,11 +201,11 @@ class _ElementNames:
 
     def describe_missing(self) -> str | None:
         """Describe an attribute that every product needs and none has, of those that were read; None if all have it."""
-        unknown = [element.removeprefix(_PREFIX) for element, attribute in self._found.items() if not attribute]
+        unknown = select_unmapped(self.ignored, self.mapping)
         return describe_missing(self.vocabulary, self._found.values(), unknown) if self._found else None
 
     def _match(self, element: str) -> str:
-        name = normalize_name(element.removeprefix(_PREFIX))
+        name = normalize_name(element.removeprefix(PREFIX))
         key = self.mapping.get(name) or self.vocabulary.find_key(_UNPREFIXED.get(name, name))
         return "" if key is None or key == IGNORED else key
 
@@ -215,7 +219,7 @@ class _Item:
 
     def add(self, element: str, attribute: str, value: str) -> None:
         if value := value.strip():
-            (self.prefixed if element.startswith(_PREFIX) else self.unprefixed).setdefault(attribute, []).append(value)
+            (self.prefixed if element.startswith(PREFIX) else self.unprefixed).setdefault(attribute, []).append(value)
 
     def build_product(self) -> Mapping[str, Any]:
         """Return the product, with one value for each attribute."""
@@ -312,7 +316,7 @@ class _FeedParser:
         return 2 if self._path[0] == "rss" else 1
 
     def _start_attribute(self, element: str, attributes: Mapping[str, str]) -> None:
-        self._element = element if element.startswith(_PREFIX) else _strip_namespace(element)
+        self._element = element if element.startswith(PREFIX) else _strip_namespace(element)
         self._attribute = self._names.find_attribute(self._element)
         # A link of Atom is in `href`; only the alternate one leads to the page of the product.
         self._text = []

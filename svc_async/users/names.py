@@ -14,7 +14,16 @@ import attrs
 from svc_async.users.identifiers import IDENTIFIERS, is_hash
 from svc_async.value_rules import instance_of
 
-__all__ = ["USERS", "VOCABULARY", "Vocabulary", "looks_like_data", "normalize_name", "quote_name", "quote_names"]
+__all__ = [
+    "USERS",
+    "VOCABULARY",
+    "Vocabulary",
+    "looks_like_data",
+    "normalize_name",
+    "quote_name",
+    "quote_names",
+    "shorten_name",
+]
 
 _QUOTED_NAMES = 10
 _QUOTED_LENGTH = 60
@@ -41,7 +50,12 @@ def looks_like_data(names: Collection[str]) -> bool:
 
 def quote_name(name: str) -> str:
     """Return a name in quotes, shortened if it is long."""
-    return repr(name if len(name) <= _QUOTED_LENGTH else f"{name[: _QUOTED_LENGTH - 1]}…")
+    return repr(shorten_name(name))
+
+
+def shorten_name(name: str) -> str:
+    """Return a name, shortened if it is long."""
+    return name if len(name) <= _QUOTED_LENGTH else f"{name[: _QUOTED_LENGTH - 1]}…"
 
 
 def quote_names(names: Collection[str]) -> str:

@@ -1,5 +1,6 @@
 import csv
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,59 @@ def test_a_feed_without_ids_is_refused_before_anything_is_sent(call: Call, here:
     assert ended.code == 2
     assert "--map 'sku=id'" in ended.err
     assert not list(here.glob("*.failures.csv"))
+
+
+def write_feed(name: str, columns: Mapping[str, str]) -> str:
+    """Return a feed with one product, in the format of the name."""
+    if name.endswith(".csv"):
+        return "\n".join(map(",".join, zip(*columns.items(), strict=True)))
+    if name.endswith(".jsonl"):
+        return json.dumps(columns)
+    elements = "".join(f"<g:{column}>{value}</g:{column}>" for column, value in columns.items())
+    return f"<rss><channel><item>{elements}</item></channel></rss>"
+
+
+FORMATS = ["feed.csv", "feed.jsonl", "feed.xml"]
+PRODUCT = dict(zip(HEADER.strip().split(","), feed("a").splitlines()[1].split(","), strict=True))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_columns_and_elements_that_are_not_sent_are_named_once(call: Call, here: Path, name: str) -> None:
+    (here / name).write_text(write_feed(name, {**PRODUCT, "shipping": "DE", "tax": "1"}))
+    for command in ("upload", "sync"):
+        ended = call("catalog", command, name, "--sandbox")
+        assert ended.code == 0
+        assert ended.err.count("Not sent: the columns or elements 'shipping', 'tax', since products have no such ") == 1
+    as_json = call("catalog", "upload", name, "--sandbox", "--json")
+    assert (as_json.result["unused_columns"], as_json.err) == (["shipping", "tax"], "")
+    plan = call("catalog", "sync", name, "--sandbox", "--json", "--dry-run")
+    assert plan.result["unused_columns"] == ["shipping", "tax"]
+    mapped = call("catalog", "upload", name, "--sandbox", "--map", "tax=-")
+    assert "Not sent: the column or element 'shipping', since" in mapped.err
+    assert "Not sent" not in call("catalog", "upload", name, "--sandbox", "--map", "*=-").err
+
+
+def test_names_that_are_not_sent_are_bounded_and_do_not_reach_the_terminal_as_they_are(call: Call, here: Path) -> None:
+    names = ["x\u202e" + "y" * 100, *(f"c{number}" for number in range(200))]
+    (here / "feed.csv").write_text(write_feed("feed.csv", {**PRODUCT, **dict.fromkeys(names, "1")}), encoding="utf-8")
+    noted = call("catalog", "upload", "feed.csv", "--sandbox").err
+    assert "\u202e" not in noted
+    assert "'c8' and 191 more, since" in noted
+    listed = call("catalog", "upload", "feed.csv", "--sandbox", "--json").result["unused_columns"]
+    assert (len(listed), len(listed[0])) == (100, 60)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_column_or_element_that_is_most_likely_misspelt_is_refused_with_its_name(
+    call: Call, here: Path, name: str
+) -> None:
+    misspelt = {"titel" if column == "title" else column: value for column, value in PRODUCT.items()}
+    (here / name).write_text(write_feed(name, misspelt))
+    ended = call("catalog", "upload", name, "--sandbox")
+    assert ended.code == 2
+    assert "--map 'titel=title', or ignore it with --map 'titel=-'" in ended.err
+    assert call("catalog", "upload", name, "--sandbox", "--map", "titel=title").code == 0
+    assert call("catalog", "upload", name, "--sandbox", "--map", "titel=-").code == 5
 
 
 def test_the_list_of_failures_names_the_product_and_its_line(call: Call, here: Path) -> None:
