@@ -11,6 +11,7 @@ import attrs
 
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
+from svc_async.errors import InvalidArgument
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import (
     Check,
@@ -188,6 +189,9 @@ class ProductDeleteResults(Record):
 _PRICE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ([A-Z]{3})")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PRICE_RULE = "must be a number, a space and a 3-letter currency code, such as 9.90 EUR"
+_SIGNS = ("+", "-", "\N{MINUS SIGN}")
+_SIGN_RULE = "must be a number without a sign, such as 9.90 EUR: a price is never negative"
+_CAPITALS_RULE = "must have its currency code in capital letters, such as 9.90 EUR"
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>")
 _HEX = re.compile(r"#.*|(?=.*[0-9])[0-9A-Fa-f]{6}(?:[0-9A-Fa-f]{2})?", re.DOTALL)
 _MAX_IMAGES = 10
@@ -203,6 +207,28 @@ def _is_text(value: object) -> bool:
 
 def _is_price(value: object) -> bool:
     return isinstance(value, str) and _PRICE.fullmatch(value) is not None
+
+
+def _find_price_rule(value: object) -> str | None:
+    """Return the rule that a price breaks; None if it breaks none."""
+    if _is_price(value):
+        return None
+    if isinstance(value, str) and value.startswith(_SIGNS) and _is_price(value[1:]):
+        return _SIGN_RULE
+    if isinstance(value, str) and _is_price(value.upper()):
+        return _CAPITALS_RULE
+    return _PRICE_RULE
+
+
+def _check_price(name: str) -> Check:
+    """Require that a value, if given, is a price."""
+
+    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
+        value = params.get(name)
+        rule = None if value is None else _find_price_rule(value)
+        return None if rule is None else InvalidArgument(name, rule)
+
+    return check
 
 
 def _is_lower(price: object, than: object) -> bool:
@@ -284,7 +310,7 @@ PRODUCT_CHECKS: Sequence[Check] = tuple(
             length("description", 5000),
             satisfies("description", lambda text: not _MARKUP.search(str(text)), "must be plain text, without tags"),
             *(one_of(name, *kind) for name, kind in _ENUMS.items()),
-            satisfies("price", _is_price, _PRICE_RULE),
+            _check_price("price"),
             satisfies("link", _is_https, "must be an https URL"),
             satisfies("mobile_link", _is_https, "must be an https URL"),
             satisfies("image_link", _may_be_image, "must be the URL of a JPG, GIF, WEBP or PNG"),
@@ -299,7 +325,7 @@ PRODUCT_CHECKS: Sequence[Check] = tuple(
             satisfies("product_type", _is_path, "must have its levels separated by ' > '"),
             satisfies("inventory", _is_stock, "must be a whole number of at least 0"),
             related(("inventory", "availability"), _is_stocked, "must be at least 1 when availability is in stock"),
-            satisfies("sale_price", _is_price, _PRICE_RULE),
+            _check_price("sale_price"),
             related(("sale_price", "price"), _is_lower, "must be lower than price"),
             satisfies(
                 "sale_price_effective_date",
