@@ -96,6 +96,15 @@ async def test_a_good_night_is_reported_to_the_monitor_only(customers: Night) ->
     assert ping.endswith("https://monitor.example/ping/sync-customers\n")
 
 
+async def test_a_night_maps_the_columns_that_the_script_names(customers: Night, sandbox: Sandbox) -> None:
+    script = customers.folder / "script"
+    line, example = re.findall(r"^(map=\(\)).* such as (map=\(.*\))$", script.read_text(), re.MULTILINE)[0]
+    script.write_text(script.read_text().replace(line, example, 1))
+    (customers.work / "export.csv").write_text("E-mail private,Customer\na@example.org,Ada\n")
+    assert await customers.run() == Ended(0, "", "")
+    assert len(sandbox.audience("1nmth").users) == 1
+
+
 async def test_the_mail_of_a_night_with_failures_has_the_counts_and_where_they_are_listed(customers: Night) -> None:
     (customers.work / "export.csv").write_text("email\na@example.org\nnobody\n")
     assert (await customers.run()).code == 5
