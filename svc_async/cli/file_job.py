@@ -246,6 +246,8 @@ class _FileJob:
                 interrupted, report = True, watch.report
         if report is None:
             return None
+        if interrupted or error is not None:
+            report = await self._recount(report, session)
         return JobOutcome(
             title=self.spec.title,
             facts=describe_target(attrs.evolve(self.spec, target=target), self._host),
@@ -270,6 +272,13 @@ class _FileJob:
             advice=self._describe_rest(report, error) if interrupted or error is not None else None,
             options=self.options,
         )
+
+    async def _recount(self, report: Report, session: Session) -> Report:
+        """Return the counts that the journal has of a job that ended early, which `job status` shows as well."""
+        record = await self.journal.read_end(session)
+        if record is None or record.begun_at is None:
+            return report
+        return attrs.evolve(record.report, partly_valid=report.partly_valid, failures=report.failures)
 
     async def _work(self, target: TargetSpec, session: Session, watch: _Watch) -> Report | None:
         """Check that the file is sound and the service answers, then do the work."""

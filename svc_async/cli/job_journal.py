@@ -20,7 +20,7 @@ from svc_async.cli.options import JournalOptions, RunOptions, absolute
 from svc_async.cli.sessions import require_state
 from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import SystemClock
-from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.errors import InvalidArgument, SvcError, UnusableFile
 from svc_async.jobs.spec import JobSpec, TargetSpec, UploadSpec, from_plain, to_plain
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT
@@ -287,6 +287,15 @@ class JobJournal:
         if record is not None and record.running:
             raise UnusableFile("journal", self.path, "is locked by another job", repeatable=True)
         return record
+
+    async def read_end(self, session: Session) -> JournalRecord | None:
+        """Return what the journal says after a run; None if there is none, or if it cannot be read."""
+        try:
+            if self.path is not None:
+                return JournalRecord.read(self.path)
+            return None if self.job is None or session.state is None else await session.state.journal(self.job).find()
+        except SvcError:  # the run has ended, and is reported in any case
+            return None
 
     @property
     def is_kept(self) -> bool:

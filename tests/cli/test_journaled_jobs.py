@@ -125,6 +125,31 @@ async def test_an_interrupted_resume_reports_what_the_journal_knows(
     assert [reports[0][name] for name in counts] == [reports[1][name] for name in counts]
 
 
+@pytest.mark.parametrize("end", ["signal", "refusal"])
+async def test_the_summary_of_a_job_that_ends_early_has_the_counts_of_its_status(
+    command: Command, sandbox: Sandbox, tmp_path: Path, end: str
+) -> None:
+    """Rows were read and not sent, some of them are invalid, and others repeated, when the job ends."""
+    rows = [f"user{number // 2}@example.org" if number % 1_000 else "nobody" for number in range(60_000)]
+    (tmp_path / "people.csv").write_text("\n".join(["email", *rows, ""]), encoding="utf-8")
+    fault = Fault.hang() if end == "signal" else Fault.http(401)
+    sandbox.faults.on("POST", USERS).nth(2).do(fault)
+    running = await command.start(*upload(sandbox), "--json")
+    if end == "signal":
+        await sandbox.requests.wait(count=2, route=USERS)
+        running.send(signal.SIGINT)
+    ended = (await running.wait()).result
+    status = (await command("job", "status", "job.journal", "--json")).result
+
+    counts = ("read", "accepted", "coalesced", "failed", "pending", "in_doubt", "requests")
+    assert ended["accepted"] > 0 < ended["failed"]
+    assert {name: ended[name] for name in counts} == {name: status[name] for name in counts}
+    assert len(ended["failures"]) == ended["failed"]
+    sandbox.faults.clear()
+    resumed = (await command("job", "resume", "job.journal", "--json")).result
+    assert (resumed["accepted"] + resumed["coalesced"], resumed["failed"]) == (59_940, 60)
+
+
 async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: Sandbox, people: Path) -> None:
     """The list of an earlier run is gone on with; what it lacks, and the journal knows, is listed."""
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.operation_errors({7: "no such person"}))

@@ -21,6 +21,8 @@ one the intent says that it had no effect.
 A sender sends one batch after another: a lane or, once the source has ended, the remaining rows of several lanes that
 share requests. All of these lanes are then settled together; nothing of them is left elsewhere.
 
+A run that ends in good order records how far it has read, so that the rows of its report are those of the journal.
+
 When a job is resumed, its source is read from the start twice. The first reading stops at the checkpoint of the
 earlier run; it verifies with a digest that the source is the same, and collects the rows of open intents. These are
 resent first, byte for byte, after a whole quarantine: a request that was in flight when the process died may still be
@@ -187,8 +189,7 @@ class Journal:
         """
         self._pending.put("intent", intent.sender, encode_intent(intent))
         self._count_request(intent, 1)
-        if checkpoint.rows >= self._state.checkpoint.rows and checkpoint.ended >= self._state.checkpoint.ended:
-            self._state.checkpoint = checkpoint
+        self._advance(checkpoint)
         await self.confirm()
 
     async def confirm(self) -> None:
@@ -271,13 +272,25 @@ class Journal:
     ) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Record that the run ended in good order, and let go of the journal, even if the caller is cancelled."""
+    async def close(self, checkpoint: JournalCheckpoint | None = None) -> None:
+        """Record that the run ended in good order, and let go of the journal, even if the caller is cancelled.
+
+        Args:
+            checkpoint: how far the source was read, if that is certain; rows after the last intent are counted then.
+        """
         if not self._is_closed and self._state.report is None:
+            if checkpoint is not None:
+                self._advance(checkpoint)
             self._state.end = OrderlyEnd(find_boot(self._clock), self._clock.monotonic())
             self.store.submit(self._take_changes())
         self._is_closed = True
         await self.store.close()
+
+    def _advance(self, checkpoint: JournalCheckpoint) -> None:
+        """Note how far the source was read, unless an earlier run has read more of it."""
+        known = self._state.checkpoint
+        if checkpoint.rows and checkpoint.rows >= known.rows and checkpoint.ended >= known.ended:
+            self._state.checkpoint = checkpoint
 
     def _put_intent(self, sender: int, intent: Intent | None) -> None:
         if intent is None:

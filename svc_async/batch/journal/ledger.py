@@ -178,7 +178,7 @@ class JournalLedger:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._journal.close()
+        await self._journal.close(self._rows.checkpoint if self._rows.is_sound else None)
 
     @property
     def lanes(self) -> int:

@@ -180,6 +180,7 @@ class RemainingRows:
 
     Attributes:
         settled: which rows earlier runs settled.
+        is_sound: whether the source has not failed; one that was changed may have given other rows before it did.
     """
 
     def __init__(self, limits: Limits, journal: Journal) -> None:
@@ -187,6 +188,7 @@ class RemainingRows:
         self._journal = journal
         self._digest = SourceDigest()
         self.settled = SettledRows()
+        self.is_sound = True
 
     @property
     def checkpoint(self) -> JournalCheckpoint:
@@ -195,11 +197,15 @@ class RemainingRows:
 
     async def read(self, source: RowSource) -> AsyncGenerator[Slice, None]:
         """Yield the slices of a source without the rows that are settled."""
-        async with aclosing(source.read()) as slices:
-            async for part in slices:
-                yield self._select(part)
-        self._digest.ended = True
-        self._check_again()
+        try:
+            async with aclosing(source.read()) as slices:
+                async for part in slices:
+                    yield self._select(part)
+            self._digest.ended = True
+            self._check_again()
+        except Exception:
+            self.is_sound = False
+            raise
 
     def _select(self, part: Slice) -> Slice:
         again = max(0, min(self._journal.checkpoint.rows - self._digest.rows, part.count))
