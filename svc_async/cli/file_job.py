@@ -233,7 +233,7 @@ class _FileJob:
         error: BatchError | None = None
         interrupted = False
         with open_display(
-            self.source, console=stderr(), clock=self.clock, limit=limit, quiet=self.options.as_json
+            self.source, console=stderr(), clock=self.clock, limit=limit, as_json=self.options.as_json
         ) as display:
             display.follow(session.governor, self._limits)
             known = None if self.journal.record is None else self.journal.record.report

@@ -123,7 +123,7 @@ class _ClusterJob:
         interrupted = False
         with (
             FailureList(self._failures_path, source) as failures,
-            open_display(source, console=stderr(), clock=clock, limit=limit, quiet=self.options.as_json) as display,
+            open_display(source, console=stderr(), clock=clock, limit=limit, as_json=self.options.as_json) as display,
         ):
             watch = _JobObserver(display, failures, clock, began)
             try:

@@ -174,7 +174,7 @@ async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quarantine:
         users = session.account(sandbox.account_id).custom_audience(audience_id).users
         began = sandbox.clock.monotonic()
         with open_display(
-            source, console=stderr(), clock=sandbox.clock, limit=find_job_limit("audience", "upload"), quiet=quiet
+            source, console=stderr(), clock=sandbox.clock, limit=find_job_limit("audience", "upload"), as_json=quiet
         ) as display:
             display.begin("checking")
             await source.check()

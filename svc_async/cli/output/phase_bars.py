@@ -12,6 +12,8 @@ from svc_async.clock import Clock
 
 __all__ = ["PhaseBars"]
 
+_LEAST_ELAPSED = 5.0
+"""Seconds of a phase in which its speed says little: invalid rows have a result at once, others with an answer."""
 _LONGEST_REST = 86_400.0
 """Seconds above which an estimate is not shown: it is one of the first rows after a wait, and means nothing."""
 
@@ -117,7 +119,7 @@ def _describe_rest(task: rich_progress.Task) -> str:
         what = task.fields.get("what", "continues in")
         return f"{what} {format_duration((task.total or 0.0) - task.completed)}"
     least, rest = task.fields.get("least", 0.0), task.time_remaining
-    if rest is not None and rest > _LONGEST_REST:
+    if rest is not None and (rest > _LONGEST_REST or (task.elapsed or 0.0) < _LEAST_ELAPSED):
         rest = None
     if rest is None and not least:
         return ""

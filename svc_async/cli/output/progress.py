@@ -309,11 +309,16 @@ class _Course:
             self._moments.popleft()
 
 
-def open_display(source: ReplayableSource, *, console: Console, clock: Clock, limit: JobLimit, quiet: bool) -> Display:
-    """Return the display for a console; it compares the requests with the service's limit."""
-    if quiet or terminal.quiet:
+def open_display(
+    source: ReplayableSource, *, console: Console, clock: Clock, limit: JobLimit, as_json: bool
+) -> Display:
+    """Return the display for a console; it compares the requests with the service's limit.
+
+    A command that prints JSON shows lines to people only: what a script keeps of its messages has no progress.
+    """
+    if terminal.quiet or (as_json and not console.is_terminal):
         return Display()
-    draws = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("NO_COLOR")
+    draws = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("NO_COLOR") and not as_json
     return (Bars if draws else Lines)(source, console=console, clock=clock, limit=limit)
 
 
