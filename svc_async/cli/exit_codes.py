@@ -113,6 +113,16 @@ _HOW_TO_FIND_IDS: Mapping[str, str] = MappingProxyType(
         "product_catalog_id": "",
     }
 )
+_OF_ACCOUNT = " and that it belongs to the account of --account; `svc-async accounts list` shows your accounts"
+_WHERE_IDS_ARE: Mapping[str, str] = MappingProxyType(
+    {
+        "--account": "; `svc-async accounts list` shows yours",
+        "--audience": _OF_ACCOUNT,
+        "--list": _OF_ACCOUNT,
+        "--catalog": "; in Python session.product_catalogs.list() lists yours",
+    }
+)
+"""What follows the advice to check the id of an option; the service has no list of audiences."""
 _OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "SharedState.embedded()": "--embedded",
@@ -193,7 +203,7 @@ def _find_advice(error: SvcError) -> str | None:
     if notes := getattr(error, "__notes__", None):  # of the command, which knows what was tried
         return str(notes[0])
     if isinstance(error, NotFound) and (options := _find_options(error)):
-        return f"check the id that {options} gives"
+        return f"check the id that {options} gives{_WHERE_IDS_ARE.get(options, '')}"
     codes = [str(reason.code) for reason in error.errors] if isinstance(error, ApiError) else []
     by_code = (_ADVICE_BY_CODE[code] for code in codes if code in _ADVICE_BY_CODE)
     return next(by_code, None) or next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), None)

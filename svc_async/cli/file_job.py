@@ -29,7 +29,7 @@ from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.sync_command import SyncWork
 from svc_async.clock import Clock, SystemClock
-from svc_async.errors import BatchError, InvalidArgument, SvcError, UnusableFile
+from svc_async.errors import BatchError, InvalidArgument, NotFound, SvcError, UnusableFile
 from svc_async.jobs.limits import JobLimit, find_job_limit
 from svc_async.jobs.run import check_access, open_rows, run
 from svc_async.jobs.spec import JobSpec, SyncSpec, TargetSpec, UploadSpec
@@ -44,6 +44,8 @@ _FINISHED_BEFORE = (
 )
 
 _RESTORE = "The journal belongs to the file as it was when the job began: restore that"
+_ANOTHER_ID = "No row was accepted. If the id is wrong, run the command with the right one."
+_ANOTHER_JOURNAL = " It takes a journal of its own then: this one belongs to the wrong id."
 _START_AGAIN = "For a file with other rows, run the command with a new journal, or without one."
 
 
@@ -309,6 +311,8 @@ class _FileJob:
 
     def _describe_rest(self, report: Report, error: BatchError | None) -> str:
         cause = _find_cause(error)
+        if isinstance(cause, NotFound) and not report.accepted:
+            return _ANOTHER_ID + (_ANOTHER_JOURNAL if self.journal.is_kept else "")
         run = "When that is corrected, run" if isinstance(cause, SvcError) and not cause.repeatable else "Run"
         was = "was" if report.pending == 1 else "were"
         if self.journal.is_kept:

@@ -340,13 +340,18 @@ async def test_an_interrupted_job_prints_what_is_still_to_do(command: Command, s
     assert "Run the same command again" in ended.err
 
 
-async def test_a_wrong_id_is_to_be_corrected_before_the_command_is_run_again(
-    command: Command, sandbox: Sandbox, many: Path
+@pytest.mark.parametrize("journal", [(), ("--journal", "job.journal")])
+async def test_a_wrong_id_is_to_be_replaced_and_not_tried_again(
+    command: Command, sandbox: Sandbox, many: Path, journal: tuple[str, ...]
 ) -> None:
-    ended = await command("audience", "upload", str(many), "--account", sandbox.account_id, "--audience", "nope")
+    wrong = ("--account", sandbox.account_id, "--audience", "nope", *journal)
+    ended = await command("audience", "upload", str(many), *wrong)
     assert ended.code == 1
-    assert "check the id that --audience gives\nStill to do: " in ended.err
-    assert "When that is corrected, run the same command again to finish" in ended.err
+    assert "check the id that --audience gives and that it belongs to the account of --account; `svc-as" in ended.err
+    assert "No row was accepted. If the id is wrong, run the command with the right one." in ended.err
+    assert ("It takes a journal of its own then" in ended.err) == bool(journal)
+    assert "same command" not in ended.err
+    assert "resume" not in ended.err
 
 
 async def test_an_interrupted_job_prints_the_first_line_that_was_not_read(
