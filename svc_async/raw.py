@@ -83,7 +83,8 @@ class RawCalls(ABC):
 
         Raises:
             InvalidArgument: an argument breaks its rule; nothing is sent.
-            UnexpectedAnswer: the answer does not fit the class; what was sent has been done.
+            UnexpectedAnswer: the answer does not fit the class, or code of the class raised an error, which is named by
+                its class and its line; what was sent has been done, and `body` is what came.
         """
         if into is not None:
             check_model(into)

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-__all__ = ["describe_mapping", "fields_of", "list_field_names"]
+__all__ = ["describe_mapping", "fields_of", "list_field_names", "name_key"]
 
 _MAPPINGS: Sequence[tuple[Callable[[object], bool], str]] = (
     (is_dataclass, "dataclasses.asdict(row)"),
@@ -26,6 +26,16 @@ def fields_of(value: object) -> Mapping[str, Any] | None:
     if not attrs.has(model):
         return None
     return {name: getattr(value, name) for name in list_field_names(model)}
+
+
+def name_key(key: object, position: int) -> str:
+    """Return how a message names a key of an object: one that may be a value, such as an e-mail, by its position."""
+    text = str(key)
+    is_name = len(text) <= _LONGEST_NAME and text.isascii() and text.isidentifier()
+    return text if is_name else f"[key {position}]"
+
+
+_LONGEST_NAME = 60
 
 
 def describe_mapping(row: object, *, tuples: str) -> str:

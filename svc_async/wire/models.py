@@ -1,8 +1,10 @@
 """The classes that an answer can be read into, besides the records of this SDK, and their fields."""
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from traceback import walk_tb
 from typing import Any, NotRequired, Required, cast, get_args, get_origin, get_type_hints
 
 import attrs
@@ -10,7 +12,15 @@ import msgspec
 
 from svc_async.errors import InvalidArgument
 
-__all__ = ["Misfit", "ModelField", "check_model", "is_pydantic", "list_model_fields", "read_pydantic"]
+__all__ = [
+    "Misfit",
+    "ModelField",
+    "check_model",
+    "find_code_of_caller",
+    "is_pydantic",
+    "list_model_fields",
+    "read_pydantic",
+]
 
 _KINDS = (
     "must be the class of one record: of attrs, a dataclass, a msgspec.Struct, a pydantic BaseModel, a TypedDict or "
@@ -140,3 +150,22 @@ def _list_key(kind: Any, name: str, hint: Any) -> ModelField:
     if marker in {Required, NotRequired}:
         return ModelField(name, name, get_args(hint)[0], marker is Required)
     return ModelField(name, name, hint, name in kind.__required_keys__)
+
+
+def find_code_of_caller(error: Exception) -> str | None:
+    """Return the function and the line of a caller's class in which an error was raised, unless it is a ValueError.
+
+    The error itself is not chained: its text, such as that of a KeyError, and its frames may hold what came.
+    """
+    if isinstance(error, ValueError | RecursionError):
+        return None
+    found = None
+    for frame, line in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__"))
+        if module.partition(".")[0] not in _READERS:
+            found = f"{module}.{frame.f_code.co_qualname}, line {line}"
+    return found
+
+
+_READERS = sys.stdlib_module_names | {__name__.partition(".")[0], "attr", "cattrs", "pydantic", "None"}
+"""Where errors say only that a value is of another type; code that attrs generates is of no module."""

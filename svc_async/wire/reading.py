@@ -17,7 +17,7 @@ import attrs
 import msgspec
 
 from svc_async.errors import UnexpectedAnswer
-from svc_async.wire.envelope import NOT_JSON, Answer, Page, Unreadable
+from svc_async.wire.envelope import Answer, Page, Unreadable
 from svc_async.wire.models import is_pydantic
 from svc_async.wire.route import Reply, Request, Surface
 from svc_async.wire.tolerant import Builder, Misfit, decode
@@ -62,7 +62,7 @@ class Reader:
             return self._read_form(request, answer, on_misfit)
         try:
             value = self._read_fast(request, answer.body)
-        except NOT_JSON:
+        except Exception:  # noqa: BLE001 - code of a caller's model may run; the closer look says what it raised
             value = _CloserLook(self, request, answer, on_misfit or (lambda _: None)).read()
         if request.decides:
             self._refuse_repeated_names(answer)
@@ -272,7 +272,7 @@ class _CloserLook:
     def _read_item_fast(self, raw: Any, place: str) -> Any:
         try:
             return msgspec.convert(raw, Any if self.request.into is None else self.request.into)
-        except (msgspec.ValidationError, RecursionError):
+        except Exception:  # noqa: BLE001 - see `_read`
             return self._read_item(raw, place)
 
     def _read_item(self, raw: Any, place: str) -> Any:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_ori
 import attrs
 
 from svc_async.printable import replace_surrogates
-from svc_async.wire.models import Misfit, is_pydantic, list_model_fields, read_pydantic
+from svc_async.wire.fields import name_key
+from svc_async.wire.models import Misfit, find_code_of_caller, is_pydantic, list_model_fields, read_pydantic
 from svc_async.wire.records import Record
 
 if TYPE_CHECKING:
@@ -259,7 +260,13 @@ def _object_hook(kind: Any, converter: "Converter") -> Callable[[Any, Any], Any]
     def structure(value: Any, _: Any) -> Any:
         if not isinstance(value, Mapping):
             raise Misfit("must be an object")
-        return {name: converter.structure(each, element) for name, each in value.items()}
+        read = dict[str, Any]()
+        for position, (name, each) in enumerate(value.items()):
+            try:
+                read[name] = converter.structure(each, element)
+            except Exception as error:  # noqa: BLE001 - see `build`
+                raise _describe(error, element, name_key(name, position)) from None
+        return read
 
     return structure
 
@@ -367,6 +374,8 @@ def _describe(error: Exception, kind: Any, name: str = "the value") -> Misfit:
     """Return what is wrong with a value, without the value."""
     if isinstance(error, Misfit):
         return error if name == "the value" else Misfit(f"{name} does not fit: {error}")
+    if where := find_code_of_caller(error):
+        return _describe(Misfit(f"{type(error).__name__} was raised in {where}"), kind, name)
     nouns = [noun for each, noun in _NOUNS.items() if _mentions(kind, each)]
     return Misfit(f"{name} must be {' or '.join(nouns) or 'of its documented type'}")
 

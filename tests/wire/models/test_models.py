@@ -1,5 +1,7 @@
 """Classes of the caller's own: what an answer is read into, and what is sent."""
 
+import re
+import traceback
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +16,7 @@ from svc_async import InvalidArgument, Session, UnexpectedAnswer
 from svc_async.ads.accounts import Account
 from svc_async.errors import Sent
 from svc_async.sandbox import Sandbox
+from svc_async.wire.reading import read_as
 
 T = TypeVar("T")
 
@@ -178,6 +181,114 @@ async def test_an_answer_that_does_not_fit_names_the_fields(session: Session, mo
 
     assert not page.items
     assert page.unreadable[0].problem.startswith(problem)
+
+
+class RaisesPydantic(pydantic.BaseModel):
+    name: str
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def look_up(cls, value: str) -> str:
+        return {"": ""}[value]
+
+
+def look_up(_: object, __: object, value: str) -> None:
+    raise KeyError(value)
+
+
+@attrs.frozen
+class RaisesAttrs:
+    name: str = attrs.field(validator=look_up)
+
+
+@dataclass
+class RaisesData:
+    name: str
+
+    def __post_init__(self) -> None:
+        raise KeyError(self.name)
+
+
+class RaisesStruct(msgspec.Struct):
+    name: str
+
+    def __post_init__(self) -> None:
+        raise KeyError(self.name)
+
+
+class RaisesTypeError(pydantic.BaseModel):
+    name: Any
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def look_up(cls, value: Any) -> int:
+        return value + 1  # type: ignore[no-any-return]  # it raises
+
+
+@attrs.frozen
+class RaisesInside:
+    name: str
+    inner: RaisesAttrs
+
+
+RAISING = (
+    (RaisesPydantic, "KeyError", "RaisesPydantic.look_up"),
+    (RaisesAttrs, "KeyError", "look_up"),
+    (RaisesData, "KeyError", "RaisesData.__post_init__"),
+    (RaisesStruct, "KeyError", "RaisesStruct.__post_init__"),
+    (RaisesTypeError, "TypeError", "RaisesTypeError.look_up"),
+)
+
+
+@pytest.mark.parametrize(("model", "kind", "function"), RAISING)
+async def test_what_the_code_of_a_class_raises_is_named_without_the_value(
+    session: Session, sandbox: Sandbox, model: Any, kind: str, function: str
+) -> None:
+    name = (await session.accounts.get(sandbox.account_id)).name
+    with pytest.raises(UnexpectedAnswer) as caught:
+        await session.request("GET", f"/12/accounts/{sandbox.account_id}", into=model)
+
+    error = caught.value
+    assert re.match(rf"the answer does not fit: {kind} was raised in {__name__}\.{function}, line \d+ ", str(error))
+    assert (error.sent, error.repeatable, name.encode() in error.body) == (Sent.YES, False, True)
+    assert name not in "".join(traceback.format_exception(error))
+    page = await session.iterate("/12/accounts", into=model)
+    assert page.unreadable[0].problem.startswith(f"{kind} was raised in {__name__}.{function}, line ")
+
+
+def test_what_the_code_of_a_nested_class_raises_is_named_with_its_field() -> None:
+    with pytest.raises(UnexpectedAnswer, match=r"RaisesInside\.inner does not fit: KeyError was raised in ") as caught:
+        read_as(RaisesInside, {"name": "outer", "inner": {"name": "Shop"}})
+    assert "Shop" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (dict[str, int], "id must be an integer"),
+        (dict[str, dict[str, int]], "id does not fit: must be an object"),
+    ],
+)
+async def test_a_value_of_a_mapping_that_does_not_fit_is_named_by_its_key(
+    session: Session, sandbox: Sandbox, model: Any, problem: str
+) -> None:
+    with pytest.raises(UnexpectedAnswer) as caught:
+        await session.request("GET", f"/12/accounts/{sandbox.account_id}", into=model)
+
+    assert str(caught.value).startswith(f"the answer does not fit: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"a": {"b": 1, "c": "x"}}, "a does not fit: c must be an integer"),
+        ({"a": {"b": 1, "jo@example.org": "x"}}, r"a does not fit: \[key 1\] must be an integer"),
+        ({"a": {"18": "x"}}, r"a does not fit: \[key 0\] must be an integer"),
+    ],
+)
+def test_a_key_that_may_be_a_value_is_named_by_its_position(value: Any, problem: str) -> None:
+    with pytest.raises(UnexpectedAnswer, match=f"^the value does not fit: {problem}"):
+        read_as(dict[str, dict[str, int]], value)
 
 
 class Plain:
