@@ -9,7 +9,7 @@ import attrs
 
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import UnexpectedAnswer
-from svc_async.value_rules import TEXT, or_none, whole_number
+from svc_async.value_rules import ValueRule, or_none, whole_number
 from svc_async.wire.envelope import Page, make_unexpected
 from svc_async.wire.route import Request
 
@@ -17,7 +17,9 @@ __all__ = ["CountedPager", "Pager"]
 
 T = TypeVar("T")
 
-_CURSOR = or_none(TEXT, "the first page")
+_CURSOR = or_none(
+    ValueRule(lambda value: isinstance(value, str) and value != "", "a string that is not empty"), "the first page"
+)
 _LIMIT = or_none(whole_number(0), "all")
 _LOOP = "pagination loop: the service returned the cursor it was called with"
 
@@ -84,7 +86,7 @@ class Pager(Generic[T]):
             cursor: as in `pages`.
 
         Raises:
-            InvalidArgument: the cursor is no string.
+            InvalidArgument: the cursor is no string, or an empty one.
         """
         return await self._fetch(self._at(cursor))
 

@@ -110,12 +110,14 @@ async def test_one_page_at_a_cursor_costs_one_request(categories: LineItemCurate
     assert second.answer is not None
 
 
-@pytest.mark.parametrize("cursor", [5, True, b"c", ["c"]], ids=repr)
-async def test_a_cursor_is_a_string(session: Session, sandbox: Sandbox, cursor: Any) -> None:
+@pytest.mark.parametrize("cursor", [5, True, b"c", ["c"], ""], ids=repr)
+async def test_a_cursor_is_a_string_that_is_not_empty(session: Session, sandbox: Sandbox, cursor: Any) -> None:
     before = len(sandbox.requests)
     pager = session.accounts.list()
     for ask in (pager.page, pager.pages):
-        with pytest.raises(InvalidArgument, match="^cursor must be a string, or None for the first page$"):
+        with pytest.raises(
+            InvalidArgument, match="^cursor must be a string that is not empty, or None for the first page$"
+        ):
             await resolve(ask(cursor=cursor))
     assert len(sandbox.requests) == before
 
