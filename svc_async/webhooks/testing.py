@@ -31,7 +31,7 @@ def build_delivery(event: Mapping[str, Any] | bytes, key: SigningKey) -> SignedR
     """
     _KEY.check("key", key)
     _EVENT.check("event", event)
-    body = event if isinstance(event, bytes) else to_json(event)
+    body = event if isinstance(event, bytes) else to_json(event, name="event")
     headers = {"content-type": "application/json", key.header: sign(key, body)}
     return SignedRequest("POST", "", headers, body)
 

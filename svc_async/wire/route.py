@@ -200,7 +200,7 @@ class Route(Generic[T]):
     def _encode_body(self, params: Mapping[str, Any]) -> bytes | None:
         if self.form:
             return query_string(to_pairs(params)).encode("ascii")
-        return to_json(params) if self.json else None
+        return to_json(params, name="") if self.json else None
 
     @cached_property
     def ids(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Encodes models and plain values as JSON; None means not given and is left out."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from math import isfinite
 from typing import Any
@@ -9,41 +9,80 @@ from typing import Any
 import msgspec
 
 from svc_async.errors import InvalidArgument
-from svc_async.wire.fields import fields_of
-from svc_async.wire.params import timestamp
+from svc_async.wire.fields import fields_of, name_key
+from svc_async.wire.params import timestamp, to_utc
 
 __all__ = ["to_json", "to_plain"]
 
 
-def to_json(value: object) -> bytes:
+def to_json(value: object, *, name: str = "json") -> bytes:
     """Encode a model, or plain values that may contain models, as JSON in UTF-8.
 
+    Args:
+        value: what is encoded.
+        name: what messages call it; empty for the parameters of an operation, which have names of their own.
+
     Raises:
-        InvalidArgument: a value has no JSON form, such as bytes or a datetime without a time zone.
+        InvalidArgument: a value has no JSON form, such as bytes or a datetime without a time zone; it is named by its
+            path, such as `json.users[0].expires_at`.
     """
-    plain = to_plain(value)
     try:
-        encoded = msgspec.json.encode(plain)
-    except (TypeError, ValueError):
-        is_pydantic = any(hasattr(type(leaf), "model_dump") for leaf in _list_leaves(plain))
-        raise InvalidArgument("json", _PYDANTIC if is_pydantic else _NO_FORM) from None
+        encoded = msgspec.json.encode(_to_plain(value))
+    except (TypeError, ValueError, RecursionError):
+        raise _find_breach(name, value) from None
     # msgspec encodes a number that is not finite as null.
-    if b"null" in encoded and not all(isfinite(leaf) for leaf in _list_leaves(plain) if isinstance(leaf, float)):
-        raise InvalidArgument("json", "must contain only finite numbers: neither NaN nor infinity")
+    if b"null" in encoded and not all(isfinite(leaf) for _, leaf in _list_leaves("", value) if isinstance(leaf, float)):
+        raise _find_breach(name, value)
     return encoded
 
 
-_NO_FORM = "must contain only values that JSON can represent"
-_PYDANTIC = "must contain no pydantic model: pass what its model_dump(mode='json') returns"
+def _find_breach(name: str, value: object) -> InvalidArgument:
+    """Return what is wrong with the first value that has no JSON form."""
+    try:
+        breaches = (breach for path, leaf in _list_leaves(name, value) if (breach := _check_leaf(path, leaf)))
+        return next(breaches, InvalidArgument(name or "json", "must contain only values that JSON can represent"))
+    except RecursionError:
+        return InvalidArgument(
+            name or "json", "must not be nested too deeply, and contain no value that contains itself"
+        )
 
 
-def to_plain(value: object) -> Any:
-    """Convert models to mappings without the keys whose value is None."""
+def _check_leaf(path: str, leaf: object) -> InvalidArgument | None:
+    if isinstance(leaf, float) and not isfinite(leaf):
+        return InvalidArgument(path, "must be a finite number: neither NaN nor infinity")
+    if hasattr(type(leaf), "model_dump"):
+        return InvalidArgument(path, "must be no pydantic model: pass what its model_dump(mode='json') returns")
+    if isinstance(leaf, bytes | bytearray | memoryview):
+        return InvalidArgument(path, "must be a string, not bytes")
+    try:
+        if isinstance(leaf, datetime):
+            to_utc(path, leaf)
+        msgspec.json.encode(leaf)
+    except InvalidArgument as error:
+        return error
+    except (TypeError, ValueError):
+        return InvalidArgument(path, "must be a value that JSON can represent")
+    return None
+
+
+def to_plain(value: object, *, name: str = "json") -> Any:
+    """Convert models to mappings without the keys whose value is None; `name` as in `to_json`.
+
+    Raises:
+        InvalidArgument: a value is bytes, or a datetime without a time zone.
+    """
+    try:
+        return _to_plain(value)
+    except (ValueError, RecursionError):
+        raise _find_breach(name, value) from None
+
+
+def _to_plain(value: object) -> Any:
     fields = fields_of(value)
     if fields is not None:
-        return {str(name): to_plain(field) for name, field in fields.items() if field is not None}
+        return {str(name): _to_plain(field) for name, field in fields.items() if field is not None}
     if isinstance(value, list | tuple):
-        return [to_plain(element) for element in value]
+        return [_to_plain(element) for element in value]
     if isinstance(value, datetime):
         return timestamp(value)
     if isinstance(value, bytes | bytearray | memoryview):  # msgspec would encode base64
@@ -51,16 +90,22 @@ def to_plain(value: object) -> Any:
     return value
 
 
-def _list_leaves(value: object) -> Iterator[object]:
-    """Yield the values in objects and arrays, at any depth."""
-    if isinstance(value, Mapping):
-        value = [*value.values()]
-    elif isinstance(value, msgspec.Struct):
-        value = [getattr(value, name) for name in value.__struct_fields__]
+def _list_leaves(path: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield the values in objects and arrays, at any depth, with their paths."""
+    fields = fields_of(value)
+    if isinstance(value, msgspec.Struct):
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    if isinstance(value, list | tuple | set | frozenset):
-        for element in value:
-            yield from _list_leaves(element)
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if fields is not None:
+        for position, (key, element) in enumerate(fields.items()):
+            yield from _list_leaves(_join(path, name_key(key, position)), element)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for position, element in enumerate(value):
+            yield from _list_leaves(f"{path}[{position}]", element)
     else:
-        yield value
+        yield path, value
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path and not key.startswith("[") else f"{path}{key}"

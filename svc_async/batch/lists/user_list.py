@@ -284,10 +284,10 @@ class UserList(abc.ABC, Generic[T]):
 
     async def _send(self, operations: Sequence[Operation]) -> T:
         """Send one request, which the service accepts or refuses as a whole."""
-        plain: list[Any] = [to_plain(operation) for operation in operations]
+        plain: list[Any] = to_plain([*operations], name="operations")
         if self._sender.validate:
             plain = self._check(plain)
-        body = to_json(plain)
+        body = to_json(plain, name="operations")
         if self._sender.validate and len(body) > self.limits.size:
             raise self._rules.make_error("operations", f"must have at most {self.limits.size:,} bytes", "bytes")
         answer, whole = await self._sender.send_with_answer(self._build_request().with_body(body))

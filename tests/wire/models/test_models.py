@@ -363,9 +363,11 @@ async def test_a_class_of_this_sdk_and_a_generic_one_are_models(
     assert found.id == sandbox.account_id
 
 
-ADVICE = "json must contain no pydantic model: pass what its model_dump(mode='json') returns"
-NUMBERS = "json must contain only finite numbers: neither NaN nor infinity"
+ADVICE = "must be no pydantic model: pass what its model_dump(mode='json') returns"
+NUMBERS = "must be a finite number: neither NaN nor infinity"
 MODEL = Generics(id="1")
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
 
 
 @dataclass
@@ -380,10 +382,22 @@ class AmountStruct(msgspec.Struct):
 @pytest.mark.parametrize(
     ("json", "message"),
     [
-        *((json, ADVICE) for json in (MODEL, [MODEL], {"a": {"b": [MODEL]}})),
-        *((json, NUMBERS) for json in ({"a": float("nan")}, [[float("inf")]], float("-inf"), {float("nan")})),
-        *((json, NUMBERS) for json in (Amount(float("nan")), [AmountStruct(float("nan"))])),
-        ({"a": object()}, "json must contain only values that JSON can represent"),
+        (MODEL, f"json {ADVICE}"),
+        ([MODEL], f"json[0] {ADVICE}"),
+        ({"a": {"b": ["", MODEL]}}, f"json.a.b[1] {ADVICE}"),
+        ({"a": float("nan")}, f"json.a {NUMBERS}"),
+        ([[float("inf")]], f"json[0][0] {NUMBERS}"),
+        (float("-inf"), f"json {NUMBERS}"),
+        ({float("nan")}, f"json[0] {NUMBERS}"),
+        (Amount(float("nan")), f"json.value {NUMBERS}"),
+        ([AmountStruct(float("nan"))], f"json[0].value {NUMBERS}"),
+        ({"start_at": datetime(2026, 1, 1)}, "json.start_at must have a time zone"),  # noqa: DTZ001 - the point
+        ({"a": [Attrs(id=b"")]}, "json.a[0].id must be a string, not bytes"),  # type: ignore[arg-type]  # likewise
+        ({"a": object()}, "json.a must be a value that JSON can represent"),
+        ({"a": 1, "jo@example.org": object()}, "json[key 1] must be a value that JSON can represent"),
+        ({"a": "\ud800"}, "json.a must be a value that JSON can represent"),
+        ({"\ud800": 1}, "json must contain only values that JSON can represent"),
+        (CYCLE, "json must not be nested too deeply, and contain no value that contains itself"),
     ],
 )
 async def test_a_body_that_has_no_form_in_json_is_refused(
@@ -394,3 +408,11 @@ async def test_a_body_that_has_no_form_in_json_is_refused(
         await session.request("POST", "/12/accounts", surface="ads_sandbox", json=json)
     assert str(caught.value) == message
     assert len(sandbox.requests) == before
+
+
+async def test_a_time_without_a_zone_is_named_by_its_operation(session: Session, sandbox: Sandbox) -> None:
+    users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+    params: Any = {"users": [{"email": ["a" * 64]}], "expires_at": datetime(2027, 1, 1)}  # noqa: DTZ001 - the point
+
+    with pytest.raises(InvalidArgument, match=r"^operations\[0\]\.params\.expires_at must have a time zone"):
+        await users.send([{"operation_type": "Update", "params": params}])
