@@ -1,6 +1,7 @@
 """The calls that a fault can strike, where it says something that only their answers have."""
 
 import re
+from collections.abc import Sequence
 
 import attrs
 
@@ -46,40 +47,24 @@ def _match_path(path: str, known: str) -> bool:
 
 def _may_match_path(pattern: str, path: str) -> bool:
     """Return whether a pattern of `fnmatch` matches the path with any ids; a set such as `[ab]` is any character."""
-    wild = _SET.sub("?", pattern)
-    reached = _skip_stars(wild, {0})
-    for each in _ID.sub(_ID_PLACE, path):
-        reached = (_advance_over_id if each == _ID_PLACE else _advance)(wild, reached, each)
-    return len(wild) in reached
+    known = _ID.sub(_ID_PLACE, path)
+    places = {0}  # how far in the path the signs so far may reach
+    for sign in _SET.sub("?", pattern):
+        if not places:
+            return False
+        if sign == "*":
+            places = set(range(min(places), len(known) + 1))
+        else:
+            places = {after for place in places for after in _list_next(known, place, sign)}
+    return len(known) in places
 
 
-def _advance(wild: str, reached: set[int], each: str) -> set[int]:
-    """Return the places in a pattern that are reached with one more character, or one of an id."""
-    left = {place for place in reached if place < len(wild)}
-    stars = {place for place in left if wild[place] == "*"}
-    return _skip_stars(wild, stars | {place + 1 for place in left - stars if _accepts(wild[place], each)})
-
-
-def _accepts(sign: str, each: str) -> bool:
-    return sign in ("?", each) or (each == _ID_PLACE and sign != "/")
-
-
-def _advance_over_id(wild: str, reached: set[int], each: str) -> set[int]:
-    """Return the places that are reached with an id: one character or more, none of them a slash."""
-    found: set[int] = set()
-    frontier = _advance(wild, reached, each)
-    while not frontier <= found:
-        found |= frontier
-        frontier = _advance(wild, frontier, each)
-    return found
-
-
-def _skip_stars(wild: str, reached: set[int]) -> set[int]:
-    """Add the places that are reached because a star stands for nothing."""
-    found = set(reached)
-    while behind := {place + 1 for place in found if wild[place : place + 1] == "*"} - found:
-        found |= behind
-    return found
+def _list_next(known: str, place: int, sign: str) -> Sequence[int]:
+    """Return the places behind one more character; an id has one or more, none of them a slash."""
+    each = known[place : place + 1]
+    if each == _ID_PLACE and sign != "/":
+        return place, place + 1
+    return (place + 1,) if each and sign in ("?", each) else ()
 
 
 BATCHES_OF_USERS = Calls(
