@@ -8,7 +8,7 @@ from typing import Literal
 
 import attrs
 
-from svc_async.sandbox.kinds import check_kind
+from svc_async.sandbox.kinds import check_bounds, check_kind
 
 __all__ = ["Gate", "RateRule", "SandboxConfig"]
 
@@ -31,11 +31,9 @@ class RateRule:
     scope: Literal["account", "user"] = "account"
 
     def __attrs_post_init__(self) -> None:
-        for field in attrs.fields(RateRule):
-            check_kind(field.name, field.type, getattr(self, field.name))
-        for name in ("requests", "seconds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be a whole number from 1")
+        check_bounds("requests", int, self.requests, least=1)
+        check_bounds("seconds", int, self.seconds, least=1)
+        check_kind("scope", attrs.fields(RateRule).scope.type, self.scope)
 
 
 RATE_RULES: Mapping[str, RateRule] = MappingProxyType(

@@ -50,7 +50,9 @@ def test_a_value_of_another_type_is_refused(make: Any, name: str, value: object,
 
 @pytest.mark.parametrize("wrong", [("5", 900), (5, None), (5, 900, "app"), (True, 900)])
 def test_a_rate_rule_of_other_types_is_refused(wrong: tuple[Any, ...]) -> None:
-    with pytest.raises(ValueError, match=r"^(requests|seconds|scope) must be (a whole number|one of account, user)$"):
+    with pytest.raises(
+        ValueError, match=r"^(requests|seconds|scope) must be (a whole number of at least 1|one of account, user)$"
+    ):
         RateRule(*wrong)
 
 
@@ -58,7 +60,7 @@ def test_a_rate_rule_of_other_types_is_refused(wrong: tuple[Any, ...]) -> None:
     ("wrong", "name"), [((-1, 900), "requests"), ((0, 900), "requests"), ((5, 0), "seconds"), ((5, -1), "seconds")]
 )
 def test_a_rate_rule_of_less_than_one_is_refused(wrong: tuple[int, int], name: str) -> None:
-    with pytest.raises(ValueError, match=rf"^{name} must be a whole number from 1$"):
+    with pytest.raises(ValueError, match=rf"^{name} must be a whole number of at least 1$"):
         SandboxConfig(rate_rules={"account_reads": RateRule(*wrong)})
 
 
