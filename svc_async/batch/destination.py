@@ -34,7 +34,7 @@ class Destination(Protocol[T]):
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What identifies the job in a journal, as values for JSON: the host, the list, what changes its requests."""
+        """What identifies the job in a journal, as values for JSON: the host, the list, what changes its rows."""
         ...
 
     @property

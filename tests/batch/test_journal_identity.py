@@ -1,4 +1,4 @@
-"""A journal, finished or not, is of a definite job: its source, host, list, operation and what changes its requests."""
+"""A journal, finished or not, is of a definite job: its source, host, list, operation and what changes its rows."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -113,12 +113,20 @@ async def test_the_same_instant_in_another_time_zone_is_the_same_setting(used: F
     assert (report.read, report.pending) == (20, 0)
 
 
-async def test_settings_that_change_no_request_may_differ(used: FakeService, path: Path) -> None:
-    settings: dict[str, Any] = {"concurrency": 7, "users_per_operation": 2, "quarantine": 5, "retry_delays": [1]}
+@pytest.mark.parametrize(
+    "settings",
+    [{"concurrency": 7}, {"users_per_operation": 2}, {"quarantine": 5}, {"retry_delays": [1]}],
+    ids=lambda settings: next(iter(settings)),
+)
+async def test_settings_that_change_nothing_of_a_row_may_differ(
+    used: FakeService, path: Path, settings: dict[str, Any]
+) -> None:
+    was_finished, sent = JournalRecord.read(path).finished, len(used.bodies)
 
     report = await upload(used, ROWS, path, expires_at=END, phone_region="DE", **settings)
 
     assert (report.read, report.pending) == (20, 0)
+    assert (len(used.bodies) == sent) == was_finished
 
 
 async def test_another_iterator_is_refused_and_an_exhausted_one_stands_for_the_spooled_rows(

@@ -39,7 +39,7 @@ class ListDestination(Generic[T]):
         limits: what one request may hold.
         purpose: what the operations are for, lest a journal take a removal for a finished upload.
         host: where the list is.
-        settings: what changes the requests of a job, as values for JSON.
+        settings: what changes what a job sends of a row, as values for JSON.
     """
 
     empty: Request[T]
