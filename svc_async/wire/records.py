@@ -57,7 +57,22 @@ class Record:
         from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
 
         write = core_schema.plain_serializer_function_ser_schema(cls.to_dict, return_schema=core_schema.dict_schema())
-        return core_schema.is_instance_schema(cls, serialization=write)
+        return core_schema.is_instance_schema(cls, serialization=write, ref=f"{cls.__module__}.{cls.__qualname__}")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        """Return the JSON schema of what `to_dict()` returns, for OpenAPI: each field with its type."""
+        from pydantic import TypeAdapter  # noqa: PLC0415 - only pydantic calls this
+        from pydantic_core import core_schema  # noqa: PLC0415 - likewise
+
+        if handler.mode != "serialization":
+            return handler(schema)  # which has none: pydantic reads no record
+        fields = {
+            field.name: core_schema.typed_dict_field(TypeAdapter(field.type).core_schema)
+            for field in attrs.fields(attrs.resolve_types(cls))
+            if field.name != "_extra"
+        }
+        return {**handler(core_schema.typed_dict_schema(fields)), "title": cls.__name__}
 
     def _repr_html_(self) -> str:
         """Return a table of the fields that a repr shows, for notebooks."""

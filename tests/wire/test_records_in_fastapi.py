@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from svc_async.ads.accounts import Account
+from svc_async.ads.cards import Card
 from svc_async.wire.reading import read_as
 
 ACCOUNT = read_as(
@@ -64,6 +65,42 @@ def test_a_record_is_answered_with_its_fields(read: Any, settings: dict[str, Any
     with TestClient(app) as client:
         assert client.get("/").json() == shape(ACCOUNT.to_dict())
         assert client.get("/openapi.json").status_code == 200
+
+
+def test_openapi_has_the_fields_of_a_record_with_their_types() -> None:
+    app = FastAPI()
+    app.get("/record")(read_record)
+    app.get("/records")(read_records)
+    app.get("/model")(read_model)
+    with TestClient(app) as client:
+        described = client.get("/openapi.json").json()
+
+    content = described["paths"]["/record"]["get"]["responses"]["200"]["content"]
+    assert content["application/json"]["schema"] == {"$ref": "#/components/schemas/Account"}
+    schemas = described["components"]["schemas"]
+    account = schemas["Account"]
+    assert (account["type"], account["title"]) == ("object", "Account")
+    assert account["required"] == list(account["properties"]) == list(ACCOUNT.to_dict())
+    kinds = {name: {key: kind[key] for key in kind if key != "title"} for name, kind in account["properties"].items()}
+    assert kinds["id"] == {"type": "string"}
+    assert kinds["deleted"] == {"type": "boolean"}
+    assert kinds["created_at"] == {"type": "string", "format": "date-time"}
+    assert kinds["business_id"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    assert kinds["approval_status"] == {"$ref": "#/components/schemas/ApprovalStatus"}
+    assert "enum" not in schemas["ApprovalStatus"]  # the service may add values
+    assert schemas["ApprovalStatus"]["examples"] == ["ACCEPTED"]
+    assert schemas["Owner"]["properties"]["account"] == {"$ref": "#/components/schemas/Account"}
+
+
+def test_openapi_has_the_records_inside_a_record() -> None:
+    schema = TypeAdapter(Card).json_schema(mode="serialization")
+
+    components = schema["properties"]["components"]
+    parts = {kind.get("$ref", kind.get("type")) for kind in components["items"]["anyOf"]}
+    assert components["type"] == "array"
+    assert {"#/$defs/CardComponentButton", "object"} <= parts
+    button = schema["$defs"]["CardComponentButton"]
+    assert button["properties"]["label"] == {"$ref": "#/$defs/CardButtonLabel"}
 
 
 def test_a_model_takes_records_only() -> None:
