@@ -5,31 +5,17 @@ import logging
 import attrs
 
 from svc_async.clock import Clock
+from svc_async.webhooks.due_lines import DueLines
 from svc_async.webhooks.rejections.advice import ADVICE
 from svc_async.webhooks.rejections.reasons import RejectReason
 
 __all__ = ["RejectionLog"]
 
 _log = logging.getLogger("svc_async.webhooks")
-_INTERVAL = 60.0
-"""Seconds between two lines about the same reason."""
 _NOT_FINISHED = (
     "its handlers have not finished within the deadline of ack, and if one fails, the event is not delivered again; "
     "make the handlers faster, or have it delivered again with Ack.inline(on_deadline='refuse')"
 )
-
-
-@attrs.define
-class _Line:
-    """The latest line about a reason.
-
-    Attributes:
-        due: when the next one may be written.
-        count: how many requests there were since.
-    """
-
-    due: float
-    count: int = 0
 
 
 @attrs.frozen
@@ -40,7 +26,11 @@ class RejectionLog:
     """
 
     _clock: Clock
-    _lines: dict[str, _Line] = attrs.field(factory=dict[str, _Line], init=False)
+    _lines: DueLines = attrs.field(init=False)
+
+    @_lines.default
+    def _start_lines(self) -> DueLines:
+        return DueLines(self._clock)
 
     def add(self, reason: RejectReason) -> None:
         """Count a rejected request, and log it if a line is due."""
@@ -52,13 +42,6 @@ class RejectionLog:
         self._add("acknowledged", "a delivery", _NOT_FINISHED)
 
     def _add(self, outcome: str, subject: str, reason: str) -> None:
-        now = self._clock.monotonic()
-        line = self._lines.get(reason)
-        if line is None:
-            self._lines[reason] = _Line(now + _INTERVAL)
-            _log.warning("%s %s: %s", outcome, subject, reason)
-            return
-        line.count += 1
-        if now >= line.due:
-            _log.warning("%s %s more: %s", outcome, f"{line.count:,}", reason)
-            line.due, line.count = now + _INTERVAL, 0
+        count = self._lines.count(reason)
+        if count is not None:
+            _log.warning("%s %s: %s", outcome, f"{count:,} more" if count else subject, reason)
