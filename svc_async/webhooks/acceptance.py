@@ -12,7 +12,7 @@ import attrs
 from svc_async.events.models import Event, UnknownEvent
 from svc_async.events.parser import EventParser, estimate_memory
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
-from svc_async.webhooks.dispatch import Dispatcher
+from svc_async.webhooks.dispatch import Dispatcher, StoreFailed, name_failure
 from svc_async.webhooks.event_keys import build_event_key, parse_event_key
 from svc_async.webhooks.keyed_lock import Arrivals, KeyedLock
 from svc_async.webhooks.keyed_queue import KeyedQueue
@@ -71,9 +71,11 @@ class Acceptor:
             return await self._claim_and_queue(events, context, settled)
         except Rejected as rejected:
             return rejected.reason
-        except Exception as error:  # noqa: BLE001 - a store may raise anything
+        except StoreFailed as failed:
+            await self.dispatcher.report(None, failed.error, failed.source)
+        except Exception as error:  # noqa: BLE001 - `order_by` may raise anything
             await self.dispatcher.report(None, error)
-            return RejectReason.ACCEPT_FAILED
+        return RejectReason.ACCEPT_FAILED
 
     async def restore(self, parser: EventParser) -> int:
         """Accept the events that an earlier receiver left in the inbox; return how many need not be looked at again.
@@ -130,7 +132,8 @@ class Acceptor:
             running: list[AcceptedEvent] = []
             for key, event in by_key.items():
                 unfinished = self._unfinished.get(key)  # before the claim: it may finish meanwhile
-                claim = await self.dedupe.claim(key)
+                with name_failure("dedupe.claim"):
+                    claim = await self.dedupe.claim(key)
                 if claim is Claim.ELSEWHERE:  # whoever has it may end before it is handled
                     raise Rejected(RejectReason.CLAIMED_ELSEWHERE)
                 if claim is Claim.TAKEN:
@@ -177,7 +180,8 @@ class Acceptor:
 
     async def _store(self, inbox: Inbox, accepted: Sequence[AcceptedEvent]) -> None:
         """Store events; what is stored already keeps its count, such as a dead letter that is delivered again."""
-        stored = await inbox.store([_to_stored(each) for each in accepted]) or {}
+        with name_failure("inbox.store"):
+            stored = await inbox.store([_to_stored(each) for each in accepted]) or {}
         for each in accepted:
             if each.key in stored:
                 each.expect_attempt(stored[each.key] + 1)
@@ -198,14 +202,15 @@ class Acceptor:
         size: int,
         received_in: Context | None = None,
     ) -> AcceptedEvent:
-        done = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
         return AcceptedEvent(
             key=key,
             event=event,
             context=context,
             order_key=order_key,
             size=size,
-            done=done,
+            handled=loop.create_future(),
+            done=loop.create_future(),
             received_in=received_in,
         )
 

@@ -44,9 +44,12 @@ class AcceptedEvent:
         context: its delivery.
         order_key: events with the same key are handled in the order in which they were accepted.
         size: its part of the memory that the delivery takes, estimated.
-        done: resolves to whether the event was handled.
+        handled: resolves to whether the event was handled, also if a store could not record that yet.
+        done: resolves to the same when nothing is left to do for the event.
         received_in: the context in which its delivery was received, if something observes the receiver.
         is_counted: whether its inbox counts the attempt to handle it, as it does from the start if it was just stored.
+        result: whether the event was handled; None until its handlers have returned, or it was given up, so that only
+            the stores have to record that.
     """
 
     key: str
@@ -54,9 +57,11 @@ class AcceptedEvent:
     context: DeliveryContext
     order_key: str | None
     size: int
+    handled: asyncio.Future[bool]
     done: asyncio.Future[bool]
     received_in: Context | None = None
     is_counted: bool = True
+    result: bool | None = None
 
     @property
     def attempts(self) -> int:
@@ -72,10 +77,14 @@ class AcceptedEvent:
         """Note the number of the attempt to handle it."""
         self.context = attrs.evolve(self.context, attempts=attempts)
 
+    def answer(self, *, handled: bool) -> None:
+        """Resolve `handled`, unless its event loop was closed and nothing waits any more."""
+        _resolve(self.handled, handled)
+
     def finish(self, *, handled: bool) -> None:
-        """Resolve `done`, unless its event loop was closed and nothing waits any more."""
-        if not self.done.done() and not self.done.get_loop().is_closed():
-            self.done.set_result(handled)
+        """Resolve `handled` and `done` likewise."""
+        _resolve(self.handled, handled)
+        _resolve(self.done, handled)
 
 
 class NotHandled(SvcError):
@@ -84,3 +93,8 @@ class NotHandled(SvcError):
 
 class TooManyAttempts(SvcError):
     """The process died at every attempt to handle an event, as often as `max_attempts` allows; it is not handled."""
+
+
+def _resolve(future: asyncio.Future[bool], value: bool) -> None:  # noqa: FBT001 - as `set_result`
+    if not future.done() and not future.get_loop().is_closed():
+        future.set_result(value)

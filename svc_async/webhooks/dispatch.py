@@ -3,24 +3,23 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
-from traceback import walk_tb
 from typing import TypeVar
 
 import attrs
 
 from svc_async.clock import Clock
 from svc_async.events.models import Event
-from svc_async.events.router import EventRouter, Handler, call_function, name_handler
-from svc_async.printable import clean
+from svc_async.events.router import EventRouter, Handler, call_function
 from svc_async.webhooks.delivery import AcceptedEvent, NotHandled, TooManyAttempts
+from svc_async.webhooks.descriptions import describe_error, describe_handler, name_event, name_subject
+from svc_async.webhooks.due_lines import DueLines
 from svc_async.webhooks.stats import Counters
 from svc_async.webhooks.stores.dedupe import DedupeStore
 from svc_async.webhooks.stores.inbox import CountingInbox, Inbox
 
-__all__ = ["DeadLetter", "Dispatcher", "OnError"]
+__all__ = ["DeadLetter", "Dispatcher", "OnError", "StoreFailed", "name_failure"]
 
 T = TypeVar("T")
 OnError = Callable[[Event | None, BaseException], object]
@@ -30,20 +29,25 @@ DeadLetter = Callable[[Event, BaseException], object]
 """Receives an event that was accepted and could not be handled. A function or a coroutine function."""
 
 _log = logging.getLogger("svc_async.webhooks")
-_SHOWN = 100  # characters of a type of event, of its key, and of the name of a handler
-_LONGEST_PATH = 1_000
-_PACKAGE = str(Path(__file__).parents[1])
 _WAITS = (1.0, 5.0, 15.0)
 """Seconds until a store that failed is called again; from then on it is called once a minute."""
 _LONGEST_WAIT = 60.0
-_AGAIN = "%s: handled again, attempt %d of %d: at the former ones the process ended before its handlers"
+_LONGEST_WAIT_TO_RECORD = 5.0
+"""The same for what was handled: until that is recorded, another receiver may handle it, too, if a lease has ended."""
+_LONGEST_WAIT_TO_CLOSE = 1.0
+_AGAIN = "%s: handled again, attempt %d of %d: the former ones ended with the process, or a store could not record it"
 _ENDS_PROCESS = "%s: handler %s ends the process: %s"
 _GIVEN_UP = "the process ended at each of %d attempts to handle it"
 
 
 @attrs.frozen(kw_only=True)
 class Dispatcher:
-    """Handles accepted events; an exception of a handler, a callback or a store never ends it."""
+    """Handles accepted events; an exception of a handler, a callback or a store never ends it.
+
+    Attributes:
+        failures: decides which failures of the stores are logged.
+        closing: set when the run of the receiver closes, so that stores that fail are called again more often.
+    """
 
     router: EventRouter
     dedupe: DedupeStore
@@ -53,8 +57,18 @@ class Dispatcher:
     counters: Counters
     max_attempts: int
     clock: Clock
+    failures: DueLines = attrs.field()
+    closing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _unfinished: dict[AcceptedEvent, Handler] = attrs.field(factory=dict[AcceptedEvent, Handler], init=False)
     """The events of which a handler has not returned."""
+
+    @failures.default
+    def _log_all_stores(self) -> DueLines:
+        return DueLines(self.clock)
+
+    def start(self) -> "Dispatcher":
+        """Return the dispatcher of the next run of the receiver."""
+        return attrs.evolve(self)
 
     async def handle(self, accepted: AcceptedEvent) -> None:
         """Call the handlers of an event, once; skip it if another receiver has taken it over.
@@ -66,7 +80,7 @@ class Dispatcher:
                 await self._give_up(accepted)
         elif await self._begin(accepted) and await self._confirm(accepted):
             if accepted.may_kill:
-                _log.warning(_AGAIN, _name_event(accepted.event), accepted.attempts, self.max_attempts)
+                _log.warning(_AGAIN, name_event(accepted.event), accepted.attempts, self.max_attempts)
             await self._call_handlers(accepted)
 
     async def end_attempts(self, events: Sequence[AcceptedEvent]) -> None:
@@ -93,7 +107,7 @@ class Dispatcher:
         except (SystemExit, KeyboardInterrupt) as error:
             end(0, error, _name(handler))
             accepted.is_counted = False  # so that closing the receiver does not take the attempt back
-            _log.error(_ENDS_PROCESS, _name_event(accepted.event), _name(handler), _describe(error))
+            _log.error(_ENDS_PROCESS, name_event(accepted.event), _name(handler), describe_error(error))
             raise
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             end(0, error, _name(handler))
@@ -103,7 +117,13 @@ class Dispatcher:
             await self._succeed(accepted, len(handlers))
 
     async def abandon(self, accepted: AcceptedEvent) -> None:
-        """Abandon an event that this receiver does not handle any more; an inbox keeps it for the next start."""
+        """Abandon an event that this receiver does not handle any more; an inbox keeps it for the next start.
+
+        The claim of one that only is to be recorded stays: it is not to be handled again.
+        """
+        if accepted.result is not None:
+            accepted.finish(handled=accepted.result)
+            return
         self.counters.abandoned += 1
         if self.inbox is None:
             await self._dead_letter(accepted, NotHandled("the receiver ended before the event was handled"))
@@ -120,34 +140,46 @@ class Dispatcher:
             await self._attempt(self.inbox.remove(key), None, "inbox.remove")
 
     async def report(self, event: Event | None, error: BaseException, source: str | None = None) -> None:
-        """Log a failure and call `on_error`.
+        """Log a failure and call `on_error`; of the failures of a store, at most one a minute is logged.
 
         Args:
             event: the event; None if a whole delivery is concerned.
             error: why it failed.
-            source: the function that failed, if it is known.
+            source: the function that failed, if it is known; that of a store begins with `dedupe.` or `inbox.`.
         """
-        await self._report(event, error, f"{source}: {_describe(error)}" if source else _describe(error))
+        problem = f"{source}: {describe_error(error)}" if source else describe_error(error)
+        store = {"dedupe": self.dedupe, "inbox": self.inbox}.get((source or "").partition(".")[0])
+        if store is None:
+            await self._report(event, error, problem)
+            return
+        count = self.failures.count(id(store))  # one object may be both stores
+        if count is None:
+            await self._call_on_error(event, error)
+            return
+        since = f" ({count:,} failures of the store since the last line)" if count > 1 else ""
+        await self._report(event, error, f"{problem}{since}")
 
     async def _report(self, event: Event | None, error: BaseException, problem: str) -> None:
         advice = "; on_error receives the exception" if self.on_error is None else ""
-        subject = _name_event(event) if event else "a delivery"
-        _log.error("%s: %s%s", subject, problem, advice)
+        _log.error("%s: %s%s", name_subject(event), problem, advice)
+        await self._call_on_error(event, error)
+
+    async def _call_on_error(self, event: Event | None, error: BaseException) -> None:
         if self.on_error is None:
             return
         try:
             await call_function("on_error", self.on_error, event, error)
         except Exception as failure:  # noqa: BLE001 - the log is the last resort
-            _log.error("%s: on_error itself failed: %s", subject, _describe(failure))
+            _log.error("%s: on_error itself failed: %s", name_subject(event), describe_error(failure))
 
     def name_unfinished(self) -> Sequence[str]:
         """Return the names of the handlers that have not returned, each once."""
-        return tuple(dict.fromkeys(_describe_handler(each) for each in self._unfinished.values()))
+        return tuple(dict.fromkeys(describe_handler(each) for each in self._unfinished.values()))
 
     async def report_unfinished(self, deadline: float) -> None:
         """Report the events of which a handler has not returned within a deadline, in seconds."""
         for accepted, handler in tuple(self._unfinished.items()):
-            error = NotHandled(f"the handler {_describe_handler(handler)} has not returned within {deadline:g} s")
+            error = NotHandled(f"the handler {describe_handler(handler)} has not returned within {deadline:g} s")
             await self._report(accepted.event, error, str(error))
 
     @contextmanager
@@ -179,29 +211,60 @@ class Dispatcher:
         accepted.finish(handled=False)
         return False
 
-    async def _repeat(self, call: Callable[[], Awaitable[T]], event: Event, source: str) -> T:
+    async def _repeat(
+        self,
+        call: Callable[[], Awaitable[T]],
+        event: Event,
+        source: str,
+        *,
+        longest: float = _LONGEST_WAIT,
+        on_failure: Callable[[], object] = lambda: None,
+    ) -> T:
         """Call a store until it answers, and report each failure; meanwhile the later events of the user wait.
 
-        The event was acknowledged: nobody else handles it while this receiver runs. Closing the receiver cancels this.
+        The event was acknowledged: nobody else handles it while this receiver runs. A receiver that closes calls the
+        store more often, and cancels this at its drain deadline.
         """
         waits = iter(_WAITS)
         while True:
             try:
                 return await call()
             except Exception as error:  # noqa: BLE001 - a store may raise anything
-                wait = next(waits, _LONGEST_WAIT)
+                longest = _LONGEST_WAIT_TO_CLOSE if self.closing.is_set() else longest
+                wait = min(next(waits, longest), longest)
                 await self.report(event, error, f"{source}, called again in {wait:g} s")
-            await self.clock.sleep(wait)
+                on_failure()
+            await self._wait(wait)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait before a store is called again; not longer than until the receiver begins to close."""
+        if self.closing.is_set():
+            await self.clock.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            async with self.clock.timeout(seconds):
+                await self.closing.wait()
 
     async def _succeed(self, accepted: AcceptedEvent, handlers: int) -> None:
         self.counters.handled += 1
         self.counters.unhandled += not handlers
-        await self._commit(accepted)
-        accepted.finish(handled=True)
+        await self._record(accepted, handled=True)
 
-    async def _commit(self, accepted: AcceptedEvent) -> None:
-        if await self._attempt(self.dedupe.commit(accepted.key), accepted.event, "dedupe.commit"):
-            await self.remove(accepted.key)
+    async def _record(self, accepted: AcceptedEvent, *, handled: bool) -> None:
+        """Have the stores record that an event is not to be handled again, and finish it.
+
+        Args:
+            accepted: the event.
+            handled: whether it was handled; else it was given up. Who waits for its handlers waits for no store that
+                fails.
+        """
+        accepted.result = handled
+        answer = partial(accepted.answer, handled=handled)
+        repeat = partial(self._repeat, longest=_LONGEST_WAIT_TO_RECORD, on_failure=answer)
+        await repeat(partial(self.dedupe.commit, accepted.key), accepted.event, "dedupe.commit")
+        if self.inbox is not None:
+            await repeat(partial(self.inbox.remove, accepted.key), accepted.event, "inbox.remove")
+        accepted.finish(handled=handled)
 
     async def _give_up(self, accepted: AcceptedEvent) -> None:
         """Put an event that ends the process into `dead_letter`; unless that takes it, the inbox keeps it as it is."""
@@ -210,11 +273,11 @@ class Dispatcher:
         error = TooManyAttempts(problem)
         kept = "; it stays in the inbox, and is not handled" if self.dead_letter is None else ""
         await self.report(accepted.event, error, f"{problem}{kept}")
-        if await self._dead_letter(accepted, error):
-            await self._commit(accepted)  # not released: a repeated delivery would end the process again
+        if await self._dead_letter(accepted, error):  # not released: a repeated delivery would end the process again
+            await self._record(accepted, handled=False)
         else:
             await self.release(accepted.key, accepted.event)
-        accepted.finish(handled=False)
+            accepted.finish(handled=False)
 
     async def _fail(self, accepted: AcceptedEvent, error: BaseException, handler: Handler | None) -> None:
         self.counters.failed += 1
@@ -242,40 +305,27 @@ class Dispatcher:
         return True
 
 
-def _name(handler: Handler | None) -> str | None:
-    return None if handler is None else _describe_handler(handler)
+@attrs.frozen(eq=False)
+class StoreFailed(Exception):
+    """A store has failed.
 
-
-def _describe_handler(handler: Handler) -> str:
-    return clean(name_handler(handler)[:_SHOWN])
-
-
-def _name_event(event: Event) -> str:
-    return f"{clean(event.event_type[:_SHOWN])} {clean(event.key[:_SHOWN])}"
-
-
-def _describe(error: BaseException) -> str:
-    """Return the type of an error and where it was raised; its message may repeat what users wrote."""
-    place = _find_place(error)
-    return f"{type(error).__name__} at {place}" if place else type(error).__name__
-
-
-def _find_place(error: BaseException) -> str | None:
-    """Return the file and the line where an error was raised; of a group, those of its first error.
-
-    Before an error that a library raises, the line that called the library: the last one in the file of the handler,
-    the callback or the store that was called.
+    Attributes:
+        source: the function of the store.
+        error: what it has raised.
     """
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    if not frames:
-        return None
-    called = next((file for file, _ in frames if not file.startswith(_PACKAGE)), None)
-    *_, own = [frame for frame in frames if frame[0] == called] or frames
-    raised = _name_line(*frames[-1])
-    return raised if own == frames[-1] else f"{_name_line(*own)}, raised at {raised}"
+
+    source: str
+    error: Exception
 
 
-def _name_line(file: str, line: int) -> str:
-    return f"{clean(file[:_LONGEST_PATH])}:{line}"
+@contextmanager
+def name_failure(source: str) -> Generator[None]:
+    """Raise `StoreFailed` in place of an error within the block, in which a function of a store is called."""
+    try:
+        yield
+    except Exception as error:
+        raise StoreFailed(source, error) from error
+
+
+def _name(handler: Handler | None) -> str | None:
+    return None if handler is None else describe_handler(handler)

@@ -282,7 +282,7 @@ class WebhookReceiver:
         acceptor = Acceptor(
             dedupe=self._dedupe,
             inbox=self._ack.inbox,
-            dispatcher=self._dispatcher,
+            dispatcher=self._dispatcher.start(),
             order_by=self._order_by,
             maxsize=self._ack.maxsize,
             max_bytes=self._ack.max_bytes,

@@ -35,7 +35,13 @@ _CLAIMED = (
     "the inbox has events that another receiver has claimed (%d); they are handled when it has released them, or when "
     "its lease has ended"
 )
-_AGAIN = "events of a process that ended without closing, lately or before, are handled (%d), some of them again"
+_AGAIN = (
+    "events are handled (%d), some of them again: a process ended without closing, or a store could not record them"
+)
+_NOT_RECORDED = (
+    "closed with %d handled events that a store could not record; they are handled again at the next start, or if they "
+    "are delivered again"
+)
 _STARTS_WITHIN = 1.0
 """Seconds that what was restored waits until the start of the application is complete, unless a delivery comes."""
 _WAITS_FOR_OTHERS = 60.0
@@ -57,12 +63,15 @@ class Run:
     drain_deadline: float
     clock: Clock
     _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop, init=False)
-    _closing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _accepting: set[_Acceptance] = attrs.field(factory=set[_Acceptance], init=False)
     _tasks: asyncio.TaskGroup | None = attrs.field(default=None, init=False)
     _main_task: asyncio.Task[None] | None = attrs.field(default=None, init=False)
     _may_work: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _background: Sequence[asyncio.Task[None]] = attrs.field(default=(), init=False)
+
+    @property
+    def _closing(self) -> asyncio.Event:
+        return self.acceptor.dispatcher.closing
 
     @property
     def is_accepting(self) -> bool:
@@ -180,8 +189,8 @@ class Run:
             return unfinished
         if not self.ack.waits or not unfinished:
             return None
-        await asyncio.wait([each.done for each in unfinished])
-        return None if all(each.done.result() for each in unfinished) else RejectReason.HANDLER_FAILED
+        await asyncio.wait([each.handled for each in unfinished])
+        return None if all(each.handled.result() for each in unfinished) else RejectReason.HANDLER_FAILED
 
     def _is_within(self) -> bool:
         """Return whether the caller is a task of this run, as handlers and callbacks are."""
@@ -247,7 +256,7 @@ class Run:
             try:
                 await self._restore()
             except Exception as error:  # noqa: BLE001 - a store may raise anything
-                await self.acceptor.dispatcher.report(None, error)
+                await self.acceptor.dispatcher.report(None, error, "inbox.load or dedupe.claim")
 
     def _choose_interval(self) -> float | None:
         """Return in how many seconds the inbox is looked at again; None for never."""
@@ -267,16 +276,28 @@ class Run:
                     await asyncio.wait(self._accepting)
                 await self.acceptor.queue.join()
         except TimeoutError:
-            _log.warning("closed with %d events not handled", len(self.acceptor.queue))
+            not_handled, not_recorded = self._count_unfinished()
+            if not_handled:
+                _log.warning("closed with %d events not handled", not_handled)
+            if not_recorded:
+                _log.warning(_NOT_RECORDED, not_recorded)
             await self.acceptor.dispatcher.report_unfinished(self.drain_deadline)
+
+    def _count_unfinished(self) -> tuple[int, int]:
+        """Return how many accepted events are not handled, and of how many only that is not recorded."""
+        unfinished = self.acceptor.queue.unfinished
+        not_recorded = sum(each.result is not None for each in unfinished)
+        return len(unfinished) - not_recorded, not_recorded
 
     def _find_unfinished(self) -> Sequence[asyncio.Future[Any]]:
         return [*self._accepting, *(each.done for each in self.acceptor.queue.unfinished)]
 
     def _describe_unfinished(self) -> str:
-        counts = f"events not handled: {len(self.acceptor.queue)}, deliveries not accepted: {len(self._accepting)}"
+        not_handled, not_recorded = self._count_unfinished()
+        counts = f"events not handled: {not_handled}, deliveries not accepted: {len(self._accepting)}"
+        recording = [f"events that a store has not recorded as handled: {not_recorded}"] if not_recorded else []
         handlers = self.acceptor.dispatcher.name_unfinished()
-        return join_first([counts, *(f"the handler {each} has not returned" for each in handlers)])
+        return join_first([counts, *recording, *(f"the handler {each} has not returned" for each in handlers)])
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -39,7 +39,9 @@ class Stats:
         failed: events whose handlers failed.
         abandoned: accepted events that were not handled when the receiver closed.
         restored: events that were found in the inbox at the start.
-        waiting: accepted events that are not finished.
+        waiting: accepted events that are not finished: their handlers have not returned, or a store that fails keeps
+            them from being handled, or from being recorded as handled. Without what only the inbox holds: events whose
+            handlers failed, those that there was no room for yet, and all of them before the start and after closing.
         lag: seconds since the oldest of them was received.
         ack_p50: the median time until a delivery was answered, in seconds, over the last 1,024.
         ack_p99: the 99th percentile of the same.

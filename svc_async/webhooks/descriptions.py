@@ -1,0 +1,78 @@
+"""What the log of a receiver says of events, handlers and errors: nothing that users wrote."""
+
+import os
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from traceback import walk_tb
+
+from svc_async.errors import ApiError, InvalidArgument, SvcError
+from svc_async.events.models import Event
+from svc_async.events.router import Handler, name_handler
+from svc_async.printable import clean
+
+__all__ = ["describe_error", "describe_handler", "name_event", "name_subject"]
+
+_SHOWN = 100  # characters of a type of event, of its key, and of the name of a handler
+_LONGEST_PATH = 1_000
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+_STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}{os.sep}"
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def describe_handler(handler: Handler) -> str:
+    """Return the name of a handler."""
+    return clean(name_handler(handler)[:_SHOWN])
+
+
+def name_subject(event: Event | None) -> str:
+    """Return the type and the key of an event; without one, a delivery is concerned."""
+    return name_event(event) if event else "a delivery"
+
+
+def name_event(event: Event) -> str:
+    """Return the type and the key of an event."""
+    return f"{clean(event.event_type[:_SHOWN])} {clean(event.key[:_SHOWN])}"
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the type of an error and where it was raised; its message may repeat what users wrote.
+
+    The errors of this SDK that a store of it raises repeat nothing, and say more than a line of the SDK.
+    """
+    name, frames = type(error).__name__, _list_frames(error)
+    called = next((file for file, _ in frames if not file.startswith(_PACKAGE) and not _is_standard(file)), None)
+    if frames and called is None and isinstance(error, SvcError) and not isinstance(error, ApiError | InvalidArgument):
+        return f"{name}: {error}"
+    place = _find_place(frames, called or _PACKAGE)
+    return f"{name} at {place}" if place else name
+
+
+def _list_frames(error: BaseException) -> Sequence[tuple[str, int]]:
+    """Return the files and lines of a traceback; of a group, those of its first error."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+
+
+def _find_place(frames: Sequence[tuple[str, int]], called: str) -> str | None:
+    """Return the file and the line where an error was raised.
+
+    Before an error that a library raises, the line that called the library: the last one in the file of the handler,
+    the callback or the store that was called, or else in this SDK.
+    """
+    if not frames:
+        return None
+    *_, own = [frame for frame in frames if frame[0].startswith(called)] or frames
+    raised = _name_line(*frames[-1])
+    return raised if own == frames[-1] else f"{_name_line(*own)}, raised at {raised}"
+
+
+def _is_standard(file: str) -> bool:
+    """Return whether a file belongs to the standard library, whose frames stand between all others."""
+    is_below = file.startswith((_STANDARD_LIBRARY, "<frozen"))
+    return is_below and not any(folder in Path(file).parts for folder in _INSTALLED)
+
+
+def _name_line(file: str, line: int) -> str:
+    return f"{clean(file[:_LONGEST_PATH])}:{line}"
