@@ -31,6 +31,7 @@ from svc_async.streams.recovery import (
     build_backfill_params,
     build_replay_params,
     find_gaps,
+    is_refused_authentication,
 )
 from svc_async.streams.states import StateChange, StreamState
 from svc_async.wire.params import Param
@@ -39,6 +40,10 @@ __all__ = ["ReconnectingReader", "StreamObservers", "StreamSource"]
 
 _log = logging.getLogger("svc_async")
 
+_NOT_AUTHENTICATED = (
+    "authentication failed when missed events were requested: %s; check the app's key and secret, or give a "
+    "bearer token that you have: SVC_BEARER_TOKEN, BearerToken"
+)
 _MAX_REPLAYS = 5
 """Attempts to recover one gap."""
 
@@ -165,8 +170,7 @@ class ReconnectingReader:
         age = self._connection_age()
         self.ingest.stats.refusals += self._opened_at is None
         self._opened_at = None
-        if self._is_requesting_backfill and isinstance(error, BadRequest | Forbidden):
-            self._disable_recovery(error)
+        if self._is_requesting_backfill and self._judge_refusal(error):
             return
         delay = self._next_delay(error, policy, age)
         if delay is None:
@@ -210,10 +214,19 @@ class ReconnectingReader:
             raise
         except SvcError as error:
             self.ingest.stats.refusals += not isinstance(error, StreamDropped)
-            if isinstance(error, BadRequest | Forbidden):
-                self._disable_recovery(error)
+            self._judge_refusal(error)
             return error
         return None
+
+    def _judge_refusal(self, error: SvcError) -> bool:
+        """Return whether the service refuses to recover missed events, which then are no longer requested."""
+        if is_refused_authentication(error):
+            _log.warning(_NOT_AUTHENTICATED, error)
+            return False
+        if not isinstance(error, BadRequest | Forbidden):
+            return False
+        self._disable_recovery(error)
+        return True
 
     def _disable_recovery(self, error: SvcError) -> None:
         """Stop requesting missed events: a service that refuses these unspecified parameters once always does."""

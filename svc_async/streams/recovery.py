@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 import attrs
 
-from svc_async.errors import SvcError
+from svc_async.errors import ApiError, Sent, SvcError, Unauthorized
 from svc_async.wire.params import Param
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "build_backfill_params",
     "build_replay_params",
     "find_gaps",
+    "is_refused_authentication",
 ]
 
 # Unspecified: bounds and parameters (contract UNS-stream-protocol); `stream(recover="off")` does without them.
@@ -34,6 +35,8 @@ BACKFILL_REACH = timedelta(minutes=5)
 REPLAY_REACH = timedelta(hours=24) - timedelta(minutes=1)  # the service measures its 24 hours when the request arrives
 _OVERLAP = timedelta(seconds=10)
 """An event is sent a little after it happens, so events from just before the gap may have been missed too."""
+_ABOUT_CREDENTIALS = (32, 89, 99, 215, 220, "invalid_client", "invalid_grant")
+"""Codes of refusals of a token, or of a request for one (docs/how-to-authenticate.md)."""
 
 
 class GapRecovery(enum.StrEnum):
@@ -90,3 +93,15 @@ def build_backfill_params(gap: Gap) -> Mapping[str, Param]:
 def build_replay_params(gap: Gap) -> Mapping[str, Param]:
     """Return the parameters of a replay connection for a gap."""
     return {"start_time": max(gap.start - _OVERLAP, gap.end - REPLAY_REACH), "end_time": gap.end}
+
+
+def is_refused_authentication(error: SvcError) -> bool:
+    """Return whether an error is about the credentials, and says nothing of what was requested with them."""
+    if not isinstance(error, ApiError):
+        return False
+    # A refusal without a request repeats that of a token.
+    return (
+        isinstance(error, Unauthorized)
+        or error.sent is Sent.NO
+        or any(error.has_code(code) for code in _ABOUT_CREDENTIALS)
+    )

@@ -14,6 +14,7 @@ from svc_async import (
     BearerToken,
     Conflict,
     Endpoints,
+    Forbidden,
     InvalidArgument,
     OAuth2UserCredentials,
     Session,
@@ -129,6 +130,28 @@ async def test_a_token_that_expires_while_the_stream_is_open_is_renewed(
         change = await states.wait_for(StreamState.BACKOFF)
         await clock.advance(seconds=change.wait or 0)
         assert (await anext(stream)).key == "-2"
+
+
+async def test_a_token_that_is_not_given_while_missed_events_are_requested_ends_the_stream(
+    server: StreamServer,
+    endpoints: Endpoints,
+    clock: VirtualClock,
+    states: StateLog,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    refused = {"errors": [{"code": 99, "message": "Unable to verify your credentials"}]}
+    server.scripts = [answer_token("old"), hold, refuse_with(401), refuse_with(403, refused)]
+    async with (
+        Session(APP, endpoints=endpoints, clock=clock) as session,
+        session.activity.stream(on_state=states) as stream,
+    ):
+        (await server.wait_for_connection(2)).abort()
+        change = await states.wait_for(StreamState.BACKOFF)
+        await clock.advance(seconds=change.wait or 0)
+        with pytest.raises(Forbidden, match="99"):
+            await anext(stream)
+    assert "authentication failed when missed events were requested: HTTP 403: 99 " in caplog.text
+    assert "refused to recover" not in caplog.text
 
 
 async def test_a_user_with_scopes_follows_activity_with_them(
