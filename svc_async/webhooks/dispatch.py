@@ -13,8 +13,8 @@ from svc_async.clock import Clock
 from svc_async.events.models import Event
 from svc_async.events.router import EventRouter, Handler, call_function
 from svc_async.webhooks.delivery import AcceptedEvent, NotHandled, TooManyAttempts
-from svc_async.webhooks.descriptions import describe_error, describe_handler, name_event, name_subject
-from svc_async.webhooks.due_lines import DueLines
+from svc_async.webhooks.logs.descriptions import describe_error, describe_handler, name_event, name_subject
+from svc_async.webhooks.logs.due_lines import DueLines
 from svc_async.webhooks.stats import Counters
 from svc_async.webhooks.stores.dedupe import DedupeStore
 from svc_async.webhooks.stores.inbox import CountingInbox, Inbox

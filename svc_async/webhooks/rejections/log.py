@@ -5,7 +5,7 @@ import logging
 import attrs
 
 from svc_async.clock import Clock
-from svc_async.webhooks.due_lines import DueLines
+from svc_async.webhooks.logs.due_lines import DueLines
 from svc_async.webhooks.rejections.advice import ADVICE
 from svc_async.webhooks.rejections.reasons import RejectReason
 

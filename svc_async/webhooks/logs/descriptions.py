@@ -15,7 +15,7 @@ __all__ = ["describe_error", "describe_handler", "name_event", "name_subject"]
 
 _SHOWN = 100  # characters of a type of event, of its key, and of the name of a handler
 _LONGEST_PATH = 1_000
-_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+_PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 _STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}{os.sep}"
 _INSTALLED = ("site-packages", "dist-packages")
 

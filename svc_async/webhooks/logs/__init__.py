@@ -1,0 +1,1 @@
+"""What the log of a receiver says, and how often."""
