@@ -57,14 +57,10 @@ class Dispatcher:
     counters: Counters
     max_attempts: int
     clock: Clock
-    failures: DueLines = attrs.field()
+    failures: DueLines = attrs.field(default=attrs.Factory(lambda self: DueLines(self.clock), takes_self=True))
     closing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _unfinished: dict[AcceptedEvent, Handler] = attrs.field(factory=dict[AcceptedEvent, Handler], init=False)
     """The events of which a handler has not returned."""
-
-    @failures.default
-    def _log_all_stores(self) -> DueLines:
-        return DueLines(self.clock)
 
     def start(self) -> "Dispatcher":
         """Return the dispatcher of the next run of the receiver."""

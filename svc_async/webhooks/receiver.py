@@ -26,6 +26,7 @@ from svc_async.webhooks.bodies import Bodies, Body
 from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
 from svc_async.webhooks.event_keys import name_keys
+from svc_async.webhooks.logs.due_lines import DueLines
 from svc_async.webhooks.rejections.log import RejectionLog
 from svc_async.webhooks.rules import check_settings, check_total
 from svc_async.webhooks.run import Run
@@ -139,7 +140,7 @@ class WebhookReceiver:
         self._bodies = Bodies(
             largest=max_body, max_count=max_bodies, max_bytes=max_bytes, read_deadline=read_deadline, clock=self._clock
         )
-        self._rejections = RejectionLog(self._clock)
+        self._rejections = RejectionLog(DueLines(self._clock))
         self._dedupe = dedupe or shared or MemoryDedupe(clock=self._clock)
         self._router = router or EventRouter()
         self._parser = parser or EventParser()

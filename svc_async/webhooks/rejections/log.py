@@ -4,7 +4,6 @@ import logging
 
 import attrs
 
-from svc_async.clock import Clock
 from svc_async.webhooks.logs.due_lines import DueLines
 from svc_async.webhooks.rejections.advice import ADVICE
 from svc_async.webhooks.rejections.reasons import RejectReason
@@ -25,12 +24,7 @@ class RejectionLog:
     Deliveries that are acknowledged before their handlers finish are logged in the same way.
     """
 
-    _clock: Clock
-    _lines: DueLines = attrs.field(init=False)
-
-    @_lines.default
-    def _start_lines(self) -> DueLines:
-        return DueLines(self._clock)
+    _lines: DueLines
 
     def add(self, reason: RejectReason) -> None:
         """Count a rejected request, and log it if a line is due."""

@@ -48,23 +48,23 @@ def _match_path(path: str, known: str) -> bool:
 def _may_match_path(pattern: str, path: str) -> bool:
     """Return whether a pattern of `fnmatch` matches the path with any ids; a set such as `[ab]` is any character."""
     known = _ID.sub(_ID_PLACE, path)
-    places = {0}  # how far in the path the signs so far may reach
-    for sign in _SET.sub("?", pattern):
+    places = {0}  # how far in the path the pattern so far may reach
+    for wanted in _SET.sub("?", pattern):
         if not places:
             return False
-        if sign == "*":
+        if wanted == "*":
             places = set(range(min(places), len(known) + 1))
         else:
-            places = {after for place in places for after in _list_next(known, place, sign)}
+            places = {after for place in places for after in _list_next(known, place, wanted)}
     return len(known) in places
 
 
-def _list_next(known: str, place: int, sign: str) -> Sequence[int]:
+def _list_next(known: str, place: int, wanted: str) -> Sequence[int]:
     """Return the places behind one more character; an id has one or more, none of them a slash."""
     each = known[place : place + 1]
-    if each == _ID_PLACE and sign != "/":
+    if each == _ID_PLACE and wanted != "/":
         return place, place + 1
-    return (place + 1,) if each and sign in ("?", each) else ()
+    return (place + 1,) if each and wanted in ("?", each) else ()
 
 
 BATCHES_OF_USERS = Calls(
