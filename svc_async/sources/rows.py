@@ -100,7 +100,7 @@ def from_cursor(cursor: Any, *, mapping: Mapping[str, str] | None = None, vocabu
     if not getattr(cursor, "description", None):
         raise InvalidArgument("cursor", "must have executed a query that returns rows")
     names = [column[0] for column in cursor.description]
-    return from_rows(names, _CursorRows(cursor), mapping=mapping, vocabulary=vocabulary)
+    return from_rows(names, _read_cursor(cursor), mapping=mapping, vocabulary=vocabulary)
 
 
 def from_arrow(
@@ -200,21 +200,17 @@ class _Batches:
         raise _refuse(f"has text that is not UTF-8 in row {row} of column {name!r}")
 
 
-class _CursorRows:
-    """The rows of a cursor, whether `fetchmany` is awaited or not."""
+async def _read_cursor(cursor: Any) -> AsyncIterator[Sequence[Any]]:
+    """Yield the rows of a cursor, whether `fetchmany` is awaited or not; once, so that a journal spools them."""
+    while rows := await _fetch(cursor):
+        for row in rows:
+            yield row
 
-    def __init__(self, cursor: Any) -> None:
-        self._cursor = cursor
 
-    async def __aiter__(self) -> AsyncIterator[Sequence[Any]]:
-        while rows := await self._fetch():
-            for row in rows:
-                yield row
-
-    async def _fetch(self) -> Sequence[Sequence[Any]]:
-        result = self._cursor.fetchmany(SLICE_ROWS)
-        rows: Sequence[Sequence[Any]] = await result if isawaitable(result) else result
-        return rows
+async def _fetch(cursor: Any) -> Sequence[Sequence[Any]]:
+    result = cursor.fetchmany(SLICE_ROWS)
+    rows: Sequence[Sequence[Any]] = await result if isawaitable(result) else result
+    return rows
 
 
 def _build_selector(wanted: Sequence[int], width: int) -> Callable[[Sequence[Any]], Sequence[Any]]:

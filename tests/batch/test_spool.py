@@ -1,13 +1,16 @@
 """Rows of sources that can be read only once are spooled beside the journal."""
 
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from svc_async import Rows
 from svc_async.errors import BatchError, UnusableFile
+from svc_async.sources.rows import from_cursor
 from tests.support.fake_service import FakeService, make_error, make_members
 from tests.support.journaled_uploads import Row, create_users, find_expected, make_repeated_rows, read_values, upload
 
@@ -65,6 +68,55 @@ async def test_an_iterator_that_fails_sends_nothing_and_is_read_anew(path: Path)
     assert "p7" not in str(caught.value)
     assert service.bodies == []
     assert (await upload(service, iter(make_members(10)), path)).accepted == 10
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+async def test_the_rows_of_a_cursor_are_spooled(path: Path, awaits: bool) -> None:
+    """The rows of a second call come from the query again, or from the spool when the cursor has none left."""
+    service = FakeService()
+    service.script[3] = make_error(403)
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE customer (email, phone_number)")
+    database.executemany("INSERT INTO customer VALUES (?, NULL)", [(f"user{row}@example.org",) for row in range(50)])
+
+    def query() -> Rows:
+        cursor = database.execute("SELECT email, phone_number FROM customer ORDER BY rowid")
+        return from_cursor(_AwaitedCursor(cursor) if awaits else cursor)
+
+    with pytest.raises(BatchError):
+        await upload(service, query(), path, concurrency=1)
+    assert path.with_name("job.journal.rows").exists()
+    report = await upload(service, query(), path)
+    assert (report.read, report.accepted) == (50, 50)
+    assert len(service.users) == 50
+
+
+async def test_rows_that_can_be_read_only_once_although_they_are_no_iterator_are_told(path: Path) -> None:
+    """They cannot be told from a list before they are read again; as an iterator they finish the job."""
+    service = FakeService()
+    service.script[3] = make_error(403)
+    with pytest.raises(BatchError):
+        await upload(service, _ReadOnce(make_members(50)), path, concurrency=1)
+    with pytest.raises(BatchError, match=r"can be read only once; .* such as \(row for row in rows\)"):
+        await upload(service, _ReadOnce(make_members(50)), path)
+    assert (await upload(service, iter(make_members(50)), path)).accepted == 50
+    assert len(service.users) == 50
+
+
+class _AwaitedCursor:
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self.description, self._cursor = cursor.description, cursor
+
+    async def fetchmany(self, size: int) -> list[Any]:
+        return self._cursor.fetchmany(size)
+
+
+class _ReadOnce:
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = iter(rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        yield from self._rows
 
 
 async def test_spooled_operations_keep_their_types_and_times(path: Path) -> None:

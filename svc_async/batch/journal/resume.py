@@ -175,6 +175,13 @@ def make_source_error(journal: Journal) -> SvcError:
     return journal.location.make_error(f"{belongs}; {advice}")
 
 
+_OTHER_ROWS = (
+    "belongs to a job whose source gave other rows when it was read a second time: it has changed meanwhile, or its "
+    "rows can be read only once; make the same call with the same rows, or with an iterator of them, such as "
+    "(row for row in rows), which the journal stores before anything is sent"
+)
+
+
 class RemainingRows:
     """Reads what is left of a source, and follows how far it was read.
 
@@ -233,7 +240,7 @@ class RemainingRows:
         ended_early = read.ended and read.rows < known.rows
         if known.rows and (ended_early or (read.rows == known.rows and read.digest != known.digest)):
             self._digest = SourceDigest()  # what was read is not recorded
-            raise make_source_error(self._journal)
+            raise self._journal.location.make_error(_OTHER_ROWS)
 
     def _fit(self, rows: PackedRows) -> tuple[PackedRows, Iterable[Failure]]:
         """Return the rows that fit into a request, and failures for the others.
