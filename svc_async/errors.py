@@ -168,8 +168,7 @@ class WouldWaitTooLong(SvcError):
     """A rate limit opens too late for the caller; nothing was sent, or the service answered with 429: the `__cause__`.
 
     Attributes:
-        until: when the limit admits the call: when it opens, or when those that wait for it have had their turn.
-        limit: the limit's name.
+        until: when the limit `limit` opens for the call, or when those that wait for it have had their turn.
         retry_after: the seconds until then.
     """
 
@@ -177,7 +176,9 @@ class WouldWaitTooLong(SvcError):
 
     def __init__(self, *, until: datetime, limit: str, max_wait: float, retry_after: float | None = None) -> None:
         super().__init__(
-            f"the limit {limit!r} admits this call at {until:%Y-%m-%dT%H:%M:%SZ}, "
+            f"within max_wait={max_wait:g} s the requests before this call got no answer; call again later"
+            if retry_after == 0
+            else f"the limit {limit!r} admits this call at {until:%Y-%m-%dT%H:%M:%SZ}, "
             f"later than max_wait={max_wait:g} s allows; call again then, or pass a Governor with a longer max_wait"
         )
         self.until, self.limit, self.retry_after = until, limit, retry_after
@@ -332,9 +333,8 @@ class ApiError(_AnsweredCall):
         self.operation_errors = dict(operation_errors or {})
         self.retry_at, self.retry_after = retry_at, retry_after
         self.repeatable = repeatable
-        super().__init__(
-            self._describe(status, request_id), status=status, headers=headers or {}, request_id=request_id
-        )
+        message = self._describe(status, request_id)
+        super().__init__(message, status=status, headers=headers or {}, request_id=request_id)
 
     def has_code(self, code: str | int) -> bool:
         """Whether one of the reasons has this code."""

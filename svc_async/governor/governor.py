@@ -16,7 +16,9 @@ Every answer is reported to `learn()`, every lost one to `mark_lost()`:
 - a 429 closes the bucket until the later of reset and retry-after, plus jitter. Waiting requests stay in the queue and
   leave in turn: one, then two, then four at once. If it says nothing usable, the closure is short and grows, and the
   rate is cut and recovers over a period;
-- an overload or a lost answer halves the concurrency, which then grows again with each answer.
+- an overload or a lost answer halves the concurrency, which then grows again with each answer;
+- while as many requests are in flight as may be, one more goes whenever none was granted for five seconds: the answers
+  of all may be lost, and their timeouts far away.
 
 Waiting requests are queued in flows (`fair_queue.py`) and granted by the scheduler (`scheduler.py`). A request that
 cannot be granted within `max_wait` fails with `WouldWaitTooLong` as soon as that is certain: when it comes, or when an

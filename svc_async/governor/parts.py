@@ -17,6 +17,8 @@ __all__ = ["Concurrency", "Gate", "Pace", "RateCut", "ServerCount", "SlidingLog"
 _CUT = 0.7
 _MAX_DOUBLINGS = 6
 _MAX_IN_FLIGHT = 100
+_PATIENCE = 5 * SECOND
+"""Ticks after which one more request goes although none of those in flight was answered."""
 
 
 @attrs.define(eq=False)
@@ -250,6 +252,8 @@ class Concurrency:
     Why: nothing is known of a fresh window, so one probe goes first, and its answer opens the window. An overloaded
     service serves fewer requests at once than it was sent, so overload halves what was in flight. After a refusal
     one request goes first, then two, then four: if the gate opened too early, that costs one refusal, not a hundred.
+    The answers of all in flight may be lost, and their timeouts far away: each time that nothing was granted for five
+    seconds, one more request goes.
 
     Attributes:
         allowed: how many; whole requests count.
@@ -259,6 +263,15 @@ class Concurrency:
     allowed: float = 1
     cold: bool = True
     _doubles_below: float = attrs.field(default=0, init=False)
+    _granted_at: int = attrs.field(default=-NEVER, init=False)
+
+    def opens_at(self, in_flight: int) -> int:
+        """Return the tick from which one more request may be in flight, even without an answer."""
+        return -NEVER if in_flight + 1 <= self.allowed else self._granted_at + _PATIENCE
+
+    def on_grant(self, now: int) -> None:
+        """Note that a request goes."""
+        self._granted_at = now
 
     def on_success(self) -> None:
         """Open fully after the probe, else grow: double up to the value before a refusal, then by one a round."""

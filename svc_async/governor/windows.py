@@ -197,7 +197,8 @@ class Window:
 
     def awaits_answer(self, cost: int, now: int) -> bool:
         """Return whether the answer of a request in flight decides this cost."""
-        return self.in_flight + 1 > self.concurrency.allowed or self.server.awaits_answer(cost, self.in_flight, now)
+        is_full = self.concurrency.opens_at(self.in_flight) > now
+        return is_full or self.server.awaits_answer(cost, self.in_flight, now)
 
     def admits(self, cost: int, now: int) -> bool:
         """Return whether this cost may go now."""
@@ -206,9 +207,10 @@ class Window:
     def next_check_at(self, cost: int, now: int) -> int:
         """Return the next tick at which time alone may change what `admits` returns; NEVER if only an answer can."""
         opens = self.opens_at(cost, now)
-        if opens <= now and self.server.reset_at > now:
-            return self.server.reset_at
-        return opens if opens > now else NEVER
+        if opens > now:
+            return opens
+        changes = (self.server.reset_at, self.concurrency.opens_at(self.in_flight))
+        return min((tick for tick in changes if tick > now), default=NEVER)
 
     def request_capacity(self, demand: Callable[[], Demand], now: int) -> None:
         """Do nothing: what this process counts by itself need not be requested from elsewhere."""
@@ -218,6 +220,7 @@ class Window:
         self.in_flight += cost
         self.granted.add(cost, now)
         self.pace.take(cost, now)
+        self.concurrency.on_grant(now)
 
     def restore(self, sent_at: Sequence[int]) -> None:
         """Count requests that were sent by an earlier process, each as late as it may have been counted."""

@@ -112,10 +112,10 @@ class _AwaitedCursor:
 
 
 class _ReadOnce:
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[Any]) -> None:
         self._rows = iter(rows)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Any]:
         yield from self._rows
 
 

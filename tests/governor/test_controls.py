@@ -46,7 +46,7 @@ async def keep_sending(service: CountingService, governor: Governor, minutes: fl
 async def test_without_the_count_of_answers_late_requests_exceed_the_limit(
     clock: DrivenClock, windows: LocalWindows, *, stays_within: bool
 ) -> None:
-    rng = random.Random(11)
+    rng = random.Random(12)
     service = CountingService(clock, FixedWindows(100, MINUTE), lambda: rng.choice((0.01, 0.2, 5.0, 20.0)))
     limits = change_limit(LIMITS, "ads.audience_users", requests=100)
 

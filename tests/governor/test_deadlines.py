@@ -102,10 +102,10 @@ async def test_a_slot_that_was_rejected_is_over_and_cannot_be_entered_again(cloc
 async def test_each_deadline_in_a_queue_is_kept(clock: DrivenClock) -> None:
     governor = make_governor(clock)
     probe = await hold_slot(governor)
-    queue = [asyncio.ensure_future(send(governor, ACCOUNTS, max_wait=wait)) for wait in (30.0, 10.0, 20.0, None)]
+    queue = [asyncio.ensure_future(send(governor, ACCOUNTS, max_wait=wait)) for wait in (3.0, 1.0, 2.0, None)]
     ended = []
 
-    for seconds in (9.999, 0.001, 9.999, 0.001, 9.999, 0.001):
+    for seconds in (0.999, 0.001, 0.999, 0.001, 0.999, 0.001):
         await clock.advance(seconds=seconds)
         ended.append([waiter.done() for waiter in queue])
 
@@ -117,7 +117,7 @@ async def test_each_deadline_in_a_queue_is_kept(clock: DrivenClock) -> None:
         [False, True, True, False],
         [True, True, True, False],
     ]
-    assert clock.pending_timers == 0, "only the answer can help now"
+    assert clock.pending_timers == 1, "only the answer can help now, or five seconds without one"
     probe.learn(200, {})
     await clock.run(queue[3])
     assert [type(waiter.exception()) for waiter in queue[:3]] == [WouldWaitTooLong] * 3

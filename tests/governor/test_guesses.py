@@ -118,7 +118,7 @@ async def test_an_answer_lets_those_go_who_wait_for_a_guess(clock: DrivenClock, 
 async def test_a_request_in_flight_still_ends_the_patience_of_others(clock: DrivenClock, governor: Governor) -> None:
     probe = await hold_slot(governor)
     with pytest.raises(WouldWaitTooLong):
-        await clock.run(send(governor, ACCOUNTS, max_wait=10.0))
+        await clock.run(send(governor, ACCOUNTS, max_wait=4.0))
 
     probe.learn(200, {})
 

@@ -9,6 +9,7 @@ from svc_async.errors import WouldWaitTooLong
 from tests.support.clock import EPOCH, DrivenClock
 from tests.support.rate_limits import (
     ACCOUNTS,
+    card_list,
     find_bucket,
     hold_slot,
     make_governor,
@@ -82,15 +83,49 @@ async def test_a_gate_that_closes_during_the_wait_ends_it(clock: DrivenClock) ->
 async def test_the_wait_ends_when_an_answer_does_not_come(clock: DrivenClock) -> None:
     governor = make_governor(clock)
     probe = await hold_slot(governor)
-    waiter = asyncio.ensure_future(send(governor, ACCOUNTS, max_wait=10.0))
+    waiter = asyncio.ensure_future(send(governor, ACCOUNTS, max_wait=4.0))
 
-    await clock.advance(seconds=9.9)
+    await clock.advance(seconds=3.9)
     assert not waiter.done()
     await clock.advance(seconds=0.2)
 
-    with pytest.raises(WouldWaitTooLong):
+    with pytest.raises(WouldWaitTooLong, match=r"within max_wait=4 s .* got no answer") as caught:
         await waiter
+    assert caught.value.retry_after == 0
     probe.learn(200, {})
+
+
+async def test_a_request_without_an_answer_holds_up_others_for_five_seconds(clock: DrivenClock) -> None:
+    """The first of a limit, whose answer would open it; the answer of the next opens it as well."""
+    governor = make_governor(clock)
+    probe = await hold_slot(governor, card_list())
+    queue = [asyncio.ensure_future(send(governor, card_list())) for _ in range(8)]
+
+    await clock.advance(seconds=4.999)
+    assert not any(waiter.done() for waiter in queue)
+    await clock.advance(seconds=0.001)
+
+    assert all(waiter.done() for waiter in queue)
+    probe.learn(200, {})
+
+
+async def test_another_request_goes_every_five_seconds_while_none_is_answered(clock: DrivenClock) -> None:
+    governor = make_governor(clock)
+    slots = [await hold_slot(governor, card_list())]
+    for slot in slots:  # a lost answer leaves one request that may be in flight
+        slot.mark_lost()
+    granted = list[float]()
+
+    async def hang() -> None:
+        slots.append(await hold_slot(governor, card_list()))
+        granted.append(clock.monotonic())
+
+    waiting = [asyncio.ensure_future(hang()) for _ in range(4)]
+    await clock.advance(seconds=11)
+    assert granted == [0, 5, 10]
+    for each in (*slots[1:],):
+        each.learn(200, {})
+    await asyncio.gather(*waiting)
 
 
 async def test_no_wait_at_all_takes_what_is_free(clock: DrivenClock) -> None:
@@ -116,8 +151,8 @@ async def test_an_endless_wait_may_be_infinite(clock: DrivenClock) -> None:
 async def test_a_rejected_request_leaves_the_queue_to_the_next(clock: DrivenClock) -> None:
     governor = make_governor(clock)
     probe = await hold_slot(governor)
-    queue = [asyncio.ensure_future(send(governor, ACCOUNTS, max_wait=wait)) for wait in (5.0, None)]
-    await clock.advance(seconds=6.0)
+    queue = [asyncio.ensure_future(send(governor, ACCOUNTS, max_wait=wait)) for wait in (3.0, None)]
+    await clock.advance(seconds=4.0)
     assert [waiter.done() for waiter in queue] == [True, False]
 
     probe.learn(200, {})

@@ -221,6 +221,7 @@ def test_a_request_waits_for_an_answer_that_decides_about_it(
 ) -> None:
     window = Window(5, MINUTE)
     window.in_flight, window.concurrency.allowed = in_flight, allowed
+    window.concurrency.on_grant(0)
     if remaining is not None:
         window.server.update(RateLimitHeaders(remaining=remaining, reset=9, reset_at=9 * SECOND), 0)
 

@@ -5,7 +5,7 @@ from uuid import UUID
 import attrs
 import pytest
 
-from svc_async.governor.ticks import SECOND
+from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.windows import Demand, FirmLimit
 from svc_async.state.limits.holding import Holding
 from svc_async.state.limits.lease import Lease, SharedLimit
@@ -61,3 +61,20 @@ def test_the_limit_is_certain_once_the_first_answers_have_come() -> None:
     window.degrade(0)
     assert window.share is not None
     assert window.firm_limit == window.share.firm_limit
+
+
+def test_after_five_seconds_without_an_answer_one_more_request_goes() -> None:
+    window = make_window()
+    window.apply(attrs.evolve(LEASE, granted=5), 0)
+    window.take(1, 0)
+    window.settle(1, 1)
+    window.on_overload(0, 1)
+    assert window.concurrency.allowed == 1
+
+    window.take(1, 2)
+    later = 2 + 5 * SECOND
+    window.holding.make_request(Demand(1, 0), later - 2)
+    window.apply(LEASE, later - 2)
+    assert [window.admits(1, tick) for tick in (later - 1, later)] == [False, True]
+    assert window.next_check_at(1, later - 1) == later
+    assert window.next_check_at(1, later) == NEVER

@@ -80,7 +80,7 @@ class LeasedWindow:
         """Return whether a lease covers this cost now."""
         if self.share is not None:
             return self.share.admits(cost, now)
-        is_open = self.holding.known.closed_until <= now and self._has_concurrency
+        is_open = self.holding.known.closed_until <= now and self._has_concurrency(now)
         return is_open and self.holding.count_leased(now) >= cost
 
     def opens_at(self, cost: int, now: int) -> int:
@@ -105,14 +105,16 @@ class LeasedWindow:
             return self.share.admits_beyond_guess(cost, now)
         if not self.holding.is_guess:
             return self.admits(cost, now)
-        return not self.holding.is_ramping and self._has_concurrency and self.holding.firm_opens_at <= now
+        return not self.holding.is_ramping and self._has_concurrency(now) and self.holding.firm_opens_at <= now
 
     def next_check_at(self, cost: int, now: int) -> int:
         """Return the next tick at which time alone may change what `admits` returns."""
         if self.share is not None:
             return self.share.next_check_at(cost, now)
-        closed_until = self.holding.known.closed_until
-        return closed_until if closed_until > now and self.holding.count_leased(now) else NEVER
+        if not self.holding.count_leased(now):
+            return NEVER
+        changes = (self.holding.known.closed_until, self.concurrency.opens_at(self.holding.in_flight))
+        return min((tick for tick in changes if tick > now), default=NEVER)
 
     def request_capacity(self, demand: Callable[[], Demand], now: int) -> None:
         """Ask for a lease, unless it is not the time yet."""
@@ -133,6 +135,7 @@ class LeasedWindow:
         if self.share is not None:
             self.share.take(cost, now)
         self.holding.take(cost, now, is_leased=self.share is None)
+        self.concurrency.on_grant(now)
         self._active_at = now
 
     def refund(self, cost: int, granted_at: int) -> None:
@@ -221,6 +224,5 @@ class LeasedWindow:
         if self.share is None:
             self.share = make_share(self.holding.known, self.holding.in_flight, now)
 
-    @property
-    def _has_concurrency(self) -> bool:
-        return self.holding.in_flight + 1 <= self.concurrency.allowed
+    def _has_concurrency(self, now: int) -> bool:
+        return self.concurrency.opens_at(self.holding.in_flight) <= now
