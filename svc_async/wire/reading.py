@@ -60,8 +60,9 @@ class Reader:
     def _read(self, request: Request[T], answer: Answer, on_misfit: OnMisfit | None) -> T:
         if request.reply is Reply.FORM:
             return self._read_form(request, answer, on_misfit)
+        decoder = None if self.keep_unknown else _decoder(request.reply, request.into)
         try:
-            value = self._read_fast(request, answer.body)
+            value = _read_fast(request, decoder, answer.body)
         except Exception:  # noqa: BLE001 - code of a caller's model may run; the closer look says what it raised
             value = _CloserLook(self, request, answer, on_misfit or (lambda _: None)).read()
         if request.decides:
@@ -74,14 +75,6 @@ class Reader:
             json.loads(answer.body, object_pairs_hook=_check_names)
         except ValueError as error:
             raise self.unexpected(answer, f"the answer does not fit: {error}") from None
-
-    def _read_fast(self, request: Request[Any], body: bytes) -> Any:
-        if request.into is None and request.reply is Reply.BODY:
-            return msgspec.json.decode(body) if body.strip() else None
-        decoder = None if self.keep_unknown else _decoder(request.reply, request.into)
-        if decoder is None:
-            raise msgspec.ValidationError
-        return _UNWRAP[request.reply](decoder.decode(body))
 
     def _read_form(self, request: Request[T], answer: Answer, on_misfit: OnMisfit | None) -> T:
         # The reference lists these answers as JSON, although its samples are form-encoded (contract AUTH-08).
@@ -165,6 +158,14 @@ def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any] | None:
         return msgspec.json.Decoder(value if reply is Reply.BODY else _BODIES[reply][value])
     except TypeError:
         return None  # msgspec has no unions of attrs models
+
+
+def _read_fast(request: Request[Any], decoder: msgspec.json.Decoder[Any] | None, body: bytes) -> Any:
+    if request.into is None and request.reply is Reply.BODY:
+        return msgspec.json.decode(body) if body.strip() else None
+    if decoder is None:
+        raise msgspec.ValidationError
+    return _UNWRAP[request.reply](decoder.decode(body))
 
 
 @attrs.frozen

@@ -284,6 +284,8 @@ async def test_a_value_of_a_mapping_that_does_not_fit_is_named_by_its_key(
         ({"a": {"b": 1, "c": "x"}}, "a does not fit: c must be an integer"),
         ({"a": {"b": 1, "jo@example.org": "x"}}, r"a does not fit: \[key 1\] must be an integer"),
         ({"a": {"18": "x"}}, r"a does not fit: \[key 0\] must be an integer"),
+        ({"a": {"k" * 60: "x"}}, f"a does not fit: {'k' * 60} must be an integer"),
+        ({"a": {"k" * 61: "x"}}, r"a does not fit: \[key 0\] must be an integer"),
     ],
 )
 def test_a_key_that_may_be_a_value_is_named_by_its_position(value: Any, problem: str) -> None:
