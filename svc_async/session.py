@@ -62,8 +62,8 @@ class Session(RawCalls):
         keep_unknown: keep fields that this SDK does not know in `record.extra`, at some cost in speed.
         strict_reading: raise `UnexpectedAnswer` for an answer with values that do not fit; by default they are left out
             of their record, or their record out of its page, and reported.
-        governor: shares rate limits with other sessions of the same event loop. With `state`, it is one that was made
-            with `windows=state.windows()`.
+        governor: says how long calls wait, and shares rate limits with other sessions of the same event loop. With
+            `state`, it counts there; sessions that share a governor share the state as well.
         retries: how often and how long calls are repeated.
         timeouts: how long one exchange may take.
         max_answer_bytes: how large an answer may be, decompressed, by default 64 MiB; more of it is not read.

@@ -37,7 +37,11 @@ class RequestKind(Generic[W]):
 
 
 class BucketTable(Generic[W]):
-    """The buckets in use: one for each limit, and each app, user or account that it counts."""
+    """The buckets in use: one for each limit, and each app, user or account that it counts.
+
+    Attributes:
+        windows: where the windows of further buckets come from.
+    """
 
     def __init__(
         self,
@@ -59,7 +63,7 @@ class BucketTable(Generic[W]):
         """
         self._limits = tuple(limits)
         self._headroom = headroom
-        self._windows = windows
+        self.windows = windows
         self._is_idle = is_idle
         self._on_change = on_change
         self._buckets: dict[WindowSpec, Bucket[W]] = {}
@@ -124,7 +128,7 @@ class BucketTable(Generic[W]):
         bucket = self._buckets.get(spec)
         if bucket is None:
             scope = f"sandbox {spec.scope}" if spec.surface is Surface.ADS_SANDBOX else spec.scope
-            window = self._windows.window(spec, partial(self._forward_change, spec))
+            window = self.windows.window(spec, partial(self._forward_change, spec))
             bucket = self._buckets[spec] = Bucket(spec.name, scope, window)
         return bucket
 

@@ -24,19 +24,21 @@ Waiting requests are queued in flows (`fair_queue.py`) and granted by the schedu
 cannot be granted within `max_wait` fails with `WouldWaitTooLong` as soon as that is certain: when it comes, or when an
 answer changes what is firm of the limit.
 
-Windows come from a store (`window_store.py`): counts may be local or shared. A governor belongs to one event loop.
+Windows come from a store (`window_store.py`): counts may be local or shared. A governor that was given none takes
+that of the first session with a state that opens with it. A governor belongs to one event loop.
 """
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 from uuid import uuid4
 
 import attrs
 
 from svc_async.clock import Clock, SystemClock
+from svc_async.errors import InvalidArgument
 from svc_async.governor.buckets import BucketTable
 from svc_async.governor.fair_queue import Bucket
 from svc_async.governor.limits import LIMITS, Limit
@@ -61,6 +63,12 @@ _RULES: Mapping[str, ValueRule] = {
     "clock": or_none(CLOCK),
     "rng": or_none(instance_of(random.Random, "random.Random(...)")),
 }
+
+_COUNTS_ELSEWHERE: Final = (
+    "must count in the state of this session, and counts elsewhere already: give all its sessions one "
+    "`state = SharedState.open()`, as in Session.from_env(governor=governor, state=state), or this one "
+    "a new Governor(...)"
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -99,11 +107,12 @@ class Governor:
     """Grants requests in turn, within the limits of the service.
 
     Sessions of one event loop may share one: they then share the limits, too. Entering it (`async with`) opens the
-    store of its windows; with the default store that is optional.
+    store of its windows. Sessions with a state do that by themselves, and with the default store it is optional.
 
     Attributes:
         id: identifies it among the governors of all processes, so that a job need not report what it has counted.
         windows: where requests are counted.
+        clock: the time.
     """
 
     def __init__(
@@ -122,7 +131,8 @@ class Governor:
             limits: the known limits; `limits.change_limit` returns the default table with one of them changed.
             headroom: the share of a limit that is used, for limits of at least 100 a minute; above 0, at most 1.
             max_wait: how long interactive calls wait in seconds; None waits as long as it takes.
-            windows: where requests are counted; by default, in this process.
+            windows: where requests are counted; by default, in the state of the first session that opens with it and
+                has one, else in this process.
             clock: the time.
             rng: the source of the jitter.
 
@@ -134,8 +144,11 @@ class Governor:
             rule.check(name, value)
         self.max_wait = max_wait
         self.id = uuid4().hex
+        self.clock = clock or SystemClock()
         self.windows = LocalWindows() if windows is None else windows
-        self._scheduler = RequestScheduler(clock or SystemClock(), rng or random.Random())  # noqa: S311 - jitter is no secret
+        self._has_store = windows is not None
+        self._entered: list[WindowStore] = []
+        self._scheduler = RequestScheduler(self.clock, rng or random.Random())  # noqa: S311 - jitter is no secret
         self._buckets: BucketTable[Slot] = BucketTable(
             limits,
             headroom=headroom,
@@ -145,13 +158,29 @@ class Governor:
         )
 
     async def __aenter__(self) -> Self:
-        await self.windows.open()
+        windows = self.windows
+        await windows.open()
+        self._entered.append(windows)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.windows.close()
+        await self._entered.pop().close()
+
+    def use_windows(self, windows: WindowStore) -> None:
+        """Choose where requests are counted; a session that has a state calls this when it opens.
+
+        Args:
+            windows: the store.
+
+        Raises:
+            InvalidArgument: it was given another store, or has counted a request.
+        """
+        if self._has_store or any(self._buckets):
+            raise InvalidArgument("governor", _COUNTS_ELSEWHERE)
+        self.windows = self._buckets.windows = windows
+        self._has_store = True
 
     def slot(self, request: Request[Any], *, user: str, priority: Priority, max_wait: float | None) -> Slot:
         """Return the slot of a request, to be entered with `async with`.

@@ -26,7 +26,7 @@ from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import Timeouts, Transport
-from svc_async.errors import AccessDenied, InvalidArgument
+from svc_async.errors import AccessDenied
 from svc_async.governor.governor import Governor
 from svc_async.wire.reading import Reader
 from svc_async.wiring.settings import (
@@ -166,6 +166,7 @@ async def open_resources(source: SettingsSource, stack: AsyncExitStack) -> Sessi
     """Open a governor, unless one is shared, and the connections; the stack closes them.
 
     Raises:
+        InvalidArgument: the governor counts elsewhere than in the state.
         StateUnavailable: the database of the state cannot be reached.
     """
     async with AsyncExitStack() as opened:
@@ -211,14 +212,12 @@ def _build_resources(
 
 async def _open_governor(settings: SessionSettings, stack: AsyncExitStack) -> Governor:
     state = settings.state
-    if settings.governor is None:
-        windows = None
-        if state is not None:
-            windows = state.windows(clock=settings.clock, required=settings.state_required)
-        return await stack.enter_async_context(Governor(clock=settings.clock, windows=windows))
-    if state is not None and not state.owns(settings.governor.windows):
-        raise InvalidArgument("governor", "must have windows=state.windows() of the same state, or be left out")
-    return settings.governor
+    if settings.governor is not None and state is None:
+        return settings.governor
+    governor = settings.governor or Governor(clock=settings.clock)
+    if state is not None and not state.owns(governor.windows):
+        governor.use_windows(state.windows(clock=governor.clock, required=settings.state_required))
+    return await stack.enter_async_context(governor)
 
 
 def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:

@@ -3,15 +3,13 @@
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 
 from svc_async.cli.app import run
 from svc_async.sandbox import Sandbox
 from tests.support.command import Call, Command, Ended, environment_of, homes
-from tests.support.postgres import make_schema_name
+from tests.support.postgres import create_database
 
 
 @pytest.fixture
@@ -53,11 +51,5 @@ def call(here: Path, capfd: pytest.CaptureFixture[str]) -> Call:
 @pytest.fixture
 async def database(postgres_url: str) -> AsyncIterator[str]:
     """The URL of a new database, since commands work on one schema."""
-    name = make_schema_name()
-    owner = await asyncpg.connect(postgres_url)
-    try:
-        await owner.execute(f"CREATE DATABASE {name}")
-        yield urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
-        await owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    finally:
-        await owner.close()
+    async with create_database(postgres_url) as url:
+        yield url

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -10,7 +11,9 @@ from svc_async.errors import InvalidArgument, WrongState
 from svc_async.governor.governor import BucketState
 from svc_async.sandbox import Sandbox
 from svc_async.state import SharedState
+from tests.support.command import environment_of
 from tests.support.contract import PRODUCT
+from tests.support.postgres import create_database
 
 ACCOUNTS = "ads.reads.global"
 """Five in a quarter of an hour."""
@@ -84,18 +87,63 @@ async def test_a_lost_connection_fails_no_call(postgres_url: str, schema: str) -
             await session.accounts.list().first()
 
 
-async def test_a_governor_of_its_own_needs_windows_of_the_state(postgres_url: str, schema: str) -> None:
+async def count_answered(state: SharedState) -> list[int]:
+    """Return how many requests each process has reported."""
+    return sorted(row["answered"] for row in await state.database.fetch("SELECT answered FROM limit_holders"))
+
+
+async def test_a_governor_with_settings_of_its_own_counts_in_the_state_of_the_environment(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with create_database(postgres_url) as url, Sandbox() as sandbox:
+        monkeypatch.setenv("SVC_STATE_URL", url)
+        for name, value in environment_of(sandbox).items():
+            monkeypatch.setenv(name, value)
+        session = Session.from_env(governor=Governor(max_wait=300))
+        for _ in range(2):  # it can be opened again
+            async with session:
+                assert (session.governor.max_wait, session.state is None) == (300, False)
+                await session.accounts.list().first()
+                bucket = find_bucket(session)
+                assert (type(session.governor.windows).__name__, bucket.is_degraded) == ("SharedWindows", False)
+        assert sandbox.requests.total == 2
+
+
+@pytest.mark.parametrize("is_entered", [False, True])
+async def test_sessions_that_share_a_governor_count_in_their_state_once(
+    postgres_url: str, schema: str, is_entered: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        state = await stack.enter_async_context(SharedState.open(postgres_url, schema=schema))
+        sandbox = await stack.enter_async_context(Sandbox())
+        governor = Governor(max_wait=300)
+        if is_entered:
+            await stack.enter_async_context(governor)
+        first, second = (Session.sandbox(sandbox, state=state, governor=governor) for _ in "12")
+        async with second:
+            async with first:
+                await first.accounts.list().first()
+            await second.accounts.list().first()  # it goes on when the other one is closed
+            assert (find_bucket(second).used, find_bucket(second).is_degraded) == (2, False)
+        assert await count_answered(state) == [2]
+
+
+async def test_a_governor_that_counts_elsewhere_already_is_refused_and_the_message_says_what_to_write(
+    postgres_url: str, schema: str
+) -> None:
     async with SharedState.open(postgres_url, schema=schema) as state, Sandbox() as sandbox:
-        with pytest.raises(InvalidArgument, match="state.windows"):
-            async with Session.sandbox(sandbox, state=state, governor=Governor()):
-                pass
+        in_use, elsewhere = Governor(), Governor(windows=SharedState.open(NOWHERE).windows())
+        async with Session.sandbox(sandbox, governor=in_use) as session:
+            await session.accounts.list().first()
+            for governor in (in_use, elsewhere):
+                with pytest.raises(InvalidArgument, match="counts elsewhere already: .*governor=governor, state=state"):
+                    await Session.sandbox(sandbox, state=state, governor=governor).open()
         async with (
             Governor(windows=state.windows()) as governor,
             Session.sandbox(sandbox, state=state, governor=governor) as session,
         ):
             await session.accounts.list().first()
-        (row,) = await state.database.fetch("SELECT answered FROM limit_holders")
-        assert row["answered"] == 1
+        assert await count_answered(state) == [1]
 
 
 async def test_a_governor_needs_an_open_state() -> None:

