@@ -126,6 +126,7 @@ _WHERE_IDS_ARE: Mapping[str, str] = MappingProxyType(
 _OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "SharedState.embedded()": "--embedded",
+        "SharedState.open()": "the shared state",
         "account_id": "--account",
         "cluster": "--cluster",
         "custom_audience_id": "--audience",

@@ -325,7 +325,7 @@ def _import_asyncpg() -> Any:
         import asyncpg  # noqa: PLC0415 - the extra may be missing
     except ImportError:
         advice = 'needs the package asyncpg: pip install "svc-async[postgres]"'
-        raise InvalidArgument("state_url", advice) from None
+        raise InvalidArgument("SharedState.open()", advice) from None
     return asyncpg
 
 

@@ -1,6 +1,7 @@
 """The URL of a shared state: where it is found, and that its password is shown nowhere."""
 
 import inspect
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 import svc_async
 from svc_async import InvalidArgument, Session, Timeouts, profiles
+from svc_async.cli.exit_codes import explain
 from svc_async.cli.sessions import open_session
 from svc_async.state import SharedState
 from svc_async.state.database_url import DatabaseUrl
@@ -46,6 +48,14 @@ def write(text: str) -> None:
     path = profiles.default_path()
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+async def test_a_missing_package_is_named_by_the_call_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(InvalidArgument) as caught:
+        await SharedState.open(NOWHERE).__aenter__()
+    assert str(caught.value) == 'SharedState.open() needs the package asyncpg: pip install "svc-async[postgres]"'
+    assert explain(caught.value).startswith("the shared state needs the package asyncpg: ")
 
 
 def test_the_options_of_from_env_are_the_keywords_of_a_session() -> None:
