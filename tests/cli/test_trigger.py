@@ -111,7 +111,13 @@ async def test_a_payload_that_cannot_be_one_is_one_line_and_exit_2(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("post.created",), "trigger was refused"),
+        (("post.created",), "trigger was refused: "),
+        (
+            ("post.created",),
+            ": event_type is not documented; similar ones are post.create, post.reply.create, post.quote.create",
+        ),
+        (("post.created",), "; it must be one of post.create, "),
+        (("news.flash",), ": event_type must be one of post.create, "),
         (("post.create", "--set", "txet=x"), "names txet"),
         (("post.create", "--set", "text"), "--set is written PATH=VALUE"),
         (("post.create", "--set", "=x"), "--set is written PATH=VALUE"),

@@ -1,7 +1,6 @@
 """Subscriptions of the activity product, and its stream (ACT-01 to ACT-03, EV-01, EV-02, STR-01)."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +10,7 @@ import attrs
 from svc_async.sandbox.api.v2 import CONNECT, PAGING, connect, make_refusal, operation, paginate
 from svc_async.sandbox.api.webhooks import find_webhook
 from svc_async.sandbox.push.channels import NAMES_CHANGED, Subscription
-from svc_async.sandbox.push.events import KINDS, may_have_direction
+from svc_async.sandbox.push.events import KINDS, find_similar_types, may_have_direction
 from svc_async.sandbox.push.public_events import PUBLIC_KINDS
 from svc_async.sandbox.refusal import Basis, Finding, invalid, missing, refuse
 from svc_async.sandbox.server.open_response import OpenResponse
@@ -76,7 +75,7 @@ def _read_event_type(call: Call) -> str:
 
 
 def _propose_types(name: str) -> str:
-    nearest = get_close_matches(name, KINDS, n=3)
+    nearest = find_similar_types(name)
     return f"similar ones are {', '.join(nearest)}" if nearest else f"there are {', '.join(KINDS)}"
 
 

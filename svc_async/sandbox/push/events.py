@@ -6,6 +6,7 @@ Payloads are made from the users of the seed, in the shapes of ASM-24, with an i
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +17,7 @@ from svc_async.sandbox.push.public_events import PUBLIC_KINDS
 from svc_async.sandbox.push.scenes import Direction, EventKind, Scene, make_post, show_user, wrap_user
 from svc_async.sandbox.state.store import Store
 
-__all__ = ["KINDS", "Event", "EventFactory", "may_have_direction", "set_paths"]
+__all__ = ["KINDS", "Event", "EventFactory", "find_similar_types", "may_have_direction", "set_paths"]
 
 _DIRECTED = ("dm.", "chat.")  # ACT-03
 
@@ -113,6 +114,11 @@ KINDS: Mapping[str, EventKind] = MappingProxyType(
 )
 
 
+def find_similar_types(name: str) -> Sequence[str]:
+    """Return the types of events that were probably meant by a name, the likeliest first; at most three."""
+    return get_close_matches(name, KINDS, n=3)
+
+
 def may_have_direction(event_type: str) -> bool:
     """Return whether subscriptions to a type may have a direction (ACT-03)."""
     return event_type.startswith(_DIRECTED)
@@ -141,7 +147,9 @@ class EventFactory:
         _check_arguments(event_type, user_id, payload, direction, keyword)
         kind = KINDS.get(event_type)
         if kind is None and payload is None:
-            raise ValueError(f"event_type must be one of {', '.join(KINDS)}, or come with a payload")
+            near = find_similar_types(event_type)
+            subject = f"is not documented; similar ones are {', '.join(near)}; it " if near else ""
+            raise ValueError(f"event_type {subject}must be one of {', '.join(KINDS)}, or come with a payload")
         direction = direction or (kind.direction if kind else None)
         scene = self._create_scene(event_type, user_id, direction, keyword)
         usual = kind.payload(scene) if kind else {}
