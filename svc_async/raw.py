@@ -20,6 +20,8 @@ __all__ = ["RawCalls"]
 
 T = TypeVar("T")
 
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+"""Those of the reference, and PATCH for calls that it lacks; an answer to HEAD has no body to return."""
 _MAIN_API = re.compile(r"/(1\.1|2)/")
 _ADS_API = re.compile(r"/\d+/")
 _ACCOUNT = re.compile(r"(/accounts/)([^/]+)")
@@ -71,7 +73,7 @@ class RawCalls(ABC):
         """Make a call that this SDK does not list, with the same signing, rate limits and retries.
 
         Args:
-            method: the HTTP method.
+            method: GET, POST, PUT, PATCH or DELETE.
             path: the path with its ids, not quoted and without a query. A path that starts with a version of the
                 advertising API (`/12/`, `/5/`) is sent to the ads host, any other to the base host.
             params: the query; values that are None are left out, several values are joined by commas.
@@ -145,8 +147,8 @@ def _build(method: str, path: str, params: Mapping[str, Param] | None, surface: 
     or_none(MAPPING).check("params", params)
     TEXT.check("method", method)
     TEXT.check("path", path)
-    if not (method.isascii() and method.isalpha()):
-        raise InvalidArgument("method", "must be an HTTP method")
+    if method.upper() not in _METHODS:
+        raise InvalidArgument("method", f"must be one of {', '.join(_METHODS)}")
     if not path.startswith("/") or "?" in path or "#" in path:
         raise InvalidArgument("path", "must start with a slash and have no query; pass `params`")
     account = _ACCOUNT.search(path)

@@ -22,7 +22,6 @@ from svc_async.telemetry.meters import SECONDS, to_nanoseconds
 
 __all__ = ["SessionTelemetry"]
 
-_METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
 _FIRST_ERROR: Final = 400
 _SHOWN: Final = 100  # characters of a request id
 
@@ -66,9 +65,8 @@ class SessionTelemetry:
     def _observe_call(self, event: CallEvent) -> None:
         if not _was_exchanged(event):
             return
-        method = event.method if event.method in _METHODS else "_OTHER"
         common: Attributes = {
-            "http.request.method": method,
+            "http.request.method": event.method,
             "server.address": event.host,
             "server.port": event.port,
             "url.template": event.path,
@@ -79,9 +77,7 @@ class SessionTelemetry:
         if error_type is not None:
             common["error.type"] = error_type
         self._duration.record(event.seconds - event.waited, common)
-        self._trace(
-            event, f"{'HTTP' if method == '_OTHER' else method} {event.path}", common, is_error=bool(error_type)
-        )
+        self._trace(event, f"{event.method} {event.path}", common, is_error=bool(error_type))
 
     def _trace(self, event: CallEvent, name: str, common: Attributes, *, is_error: bool) -> None:
         span = self._tracer.start_span(
@@ -158,8 +154,6 @@ def _describe(event: CallEvent) -> Attributes:
         "http.request.body.size": event.bytes_sent,
         "http.response.body.size": event.bytes_received,
     }
-    if event.method not in _METHODS:
-        more["http.request.method_original"] = event.method
     if event.attempt > 1:
         more["http.request.resend_count"] = event.attempt - 1
         more["svc_async.backoff"] = event.backoff

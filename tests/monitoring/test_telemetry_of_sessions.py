@@ -160,11 +160,11 @@ async def test_nothing_names_an_account_a_person_or_a_value(
     await session.account(sandbox.account_id).cards.list(card_uris=["card://ann"]).collect()
     sandbox.faults.on("*").once().do(Fault.rate_limited(reset=1))
     with pytest.raises(NotFound):
-        await session.request("PURGE", "/2/users/by/username/ann", params={"q": "ann@example.test"})
+        await session.request("PATCH", "/2/users/by/username/ann", params={"q": "ann@example.test"})
 
     spans = [(span.name, dict(span.attributes or {})) for span in telemetry.spans]
-    assert spans[-1][0] == "HTTP /2/users/..."
-    assert spans[-1][1]["http.request.method_original"] == "PURGE"
+    assert spans[-1][0] == "PATCH /2/users/..."
+    assert spans[-1][1]["http.request.method"] == "PATCH"
     assert not [word for word in ("ann", sandbox.account_id, *sandbox.credentials.values()) if word in repr(telemetry)]
 
 
