@@ -108,6 +108,23 @@ async def test_a_registration_is_described(command: Command, sandbox: Sandbox) -
     )
 
 
+async def test_a_webhook_that_is_valid_already_is_not_said_to_be_checked(command: Command, sandbox: Sandbox) -> None:
+    url = "https://hooks.example.test/svc"
+    register = ("webhook", "register", url)
+    sandbox.deliver_to(url, WebhookReceiver(keys=[SigningKey(sandbox.credentials["consumer_secret"])]))
+    assert (await command(*register, "--json")).result["checked"] is True
+    sandbox.deliver_to(url, "http://127.0.0.1:9/svc")  # the receiver is down
+    (webhook_id,) = sandbox.webhooks
+    assert await command(*register) == Ended(
+        0,
+        "",
+        f"The webhook {webhook_id} was valid already and was not checked now; events for it go to {url}. "
+        "`svc-async webhook check URL` checks the receiver.\n",
+    )
+    again = (await command(*register, "--json")).result
+    assert (again["valid"], again["checked"]) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -36,7 +36,7 @@ def register(
     """Register and validate a webhook URL, and subscribe it to events of a user.
 
     What exists already is left unchanged, so the command can be repeated. The receiver must be running: the service
-    checks the URL.
+    checks a URL that is new, or registered and invalid. One that is valid already is not checked again.
 
     Args:
         url: The webhook URL: https, without a port.
@@ -50,12 +50,12 @@ def register(
         raise InvalidArgument("--event and --user", "go together: the events of a user")
     check_url(url)
     wanted = _Registration(url, tuple(dict.fromkeys(event or ())), user, move)
-    webhook, subscriptions = asyncio.run(_register(wanted, profile))
+    registered = asyncio.run(_register(wanted, profile))
     if as_json:
-        show_json(_describe(webhook, subscriptions))
+        show_json(_describe(registered))
         return Exit.DONE
-    say(f"The webhook {webhook.id} is valid; events for it go to {webhook.url}.")
-    for each in subscriptions:
+    say(_summarize(registered))
+    for each in registered.subscriptions:
         say(f"It is subscribed to {each.event_type} of user {each.filter.user_id}.")
     return Exit.DONE
 
@@ -70,20 +70,32 @@ class _Registration:
     move: bool
 
 
-async def _register(wanted: _Registration, profile: str | None) -> tuple[Webhook, Sequence[Subscription]]:
+@attrs.frozen
+class _Registered:
+    """What stands now, and whether the service has checked the URL for it."""
+
+    webhook: Webhook
+    was_checked: bool
+    subscriptions: Sequence[Subscription]
+
+
+async def _register(wanted: _Registration, profile: str | None) -> _Registered:
     async with open_session(profile, Surface.BASE) as session:
         return await run_until_stopped(_ensure(session, wanted))
 
 
-async def _ensure(session: Session, wanted: _Registration) -> tuple[Webhook, Sequence[Subscription]]:
+async def _ensure(session: Session, wanted: _Registration) -> _Registered:
     existing = await _find_subscriptions(session.activity.subscriptions, wanted) if wanted.events else {}
+    webhooks = await session.webhooks.list().collect()
     if existing and not wanted.move:
-        _refuse_second_webhook(existing, await session.webhooks.list().collect(), wanted)
-    webhook = await session.webhooks.ensure(wanted.url)
-    return webhook, [
+        _refuse_second_webhook(existing, webhooks, wanted)
+    valid = next((each for each in webhooks if each.url == wanted.url and each.valid), None)
+    webhook = valid or await session.webhooks.ensure(wanted.url)
+    subscriptions = [
         await _subscribe(session.activity.subscriptions, webhook, event, existing.get(event), wanted.user)
         for event in wanted.events
     ]
+    return _Registered(webhook, valid is None, subscriptions)
 
 
 async def _find_subscriptions(subscriptions: Subscriptions, wanted: _Registration) -> Mapping[str, Subscription]:
@@ -113,13 +125,24 @@ async def _subscribe(
     return existing
 
 
-def _describe(webhook: Webhook, subscriptions: Sequence[Subscription]) -> dict[str, object]:
+def _summarize(registered: _Registered) -> str:
+    webhook = registered.webhook
+    if registered.was_checked:
+        return f"The webhook {webhook.id} is valid; events for it go to {webhook.url}."
+    return (
+        f"The webhook {webhook.id} was valid already and was not checked now; events for it go to {webhook.url}. "
+        "`svc-async webhook check URL` checks the receiver."
+    )
+
+
+def _describe(registered: _Registered) -> dict[str, object]:
     return {
-        "webhook_id": webhook.id,
-        "url": webhook.url,
-        "valid": webhook.valid,
+        "webhook_id": registered.webhook.id,
+        "url": registered.webhook.url,
+        "valid": registered.webhook.valid,
+        "checked": registered.was_checked,
         "subscriptions": [
             {"subscription_id": each.subscription_id, "event_type": each.event_type, "user_id": each.filter.user_id}
-            for each in subscriptions
+            for each in registered.subscriptions
         ],
     }
