@@ -128,5 +128,8 @@ def test_a_login_without_an_app_is_told_what_to_set(call: Call, here: Path) -> N
 async def test_a_callback_that_the_app_lacks_is_explained(command: Command) -> None:
     ended = await command("auth", "login", "--no-browser", "--callback", "http://127.0.0.1:8766/other")
     assert ended.code == 1
-    assert "the callback URL is not among those in the app's settings; add this" in ended.err
+    assert (
+        "the callback URL is not among those in the app's settings (in the sandbox, that of the first app is"
+        in ended.err
+    )
     assert "add this callback URL to the settings of the app, or leave --callback out" in ended.err

@@ -101,6 +101,24 @@ async def test_a_sandbox_serves_until_it_is_stopped(tmp_path: Path, number: sign
     assert (ended.code, ended.result, ended.err) == (0, None, "")
 
 
+async def test_the_login_of_a_service_can_be_tried_with_what_a_sandbox_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", program=PROGRAM)
+    described = await running.item()
+    variables = described["environment"]
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert variables["CALLBACK_URL"] == described["callback_url"]
+    async with Session.from_env() as session, aiohttp.ClientSession(described["base_url"]) as browser:
+        pending = session.oauth2.authorization_url(scopes=["follow.read"], redirect_uri=variables["CALLBACK_URL"])
+        async with browser.post("/_sandbox/oauth/approve", json={"authorization_url": pending.url}) as answer:
+            redirect = (await answer.json())["redirect_url"]
+        assert (await session.oauth2.exchange(pending, redirect=redirect)).scopes == ("follow.read",)
+    running.send(signal.SIGINT)
+    await running.wait()
+
+
 async def test_a_sandbox_answers_to_its_names_only(tmp_path: Path) -> None:
     running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", "--server-name", "Sandbox.test")
     opened = await running.item()
@@ -132,7 +150,7 @@ async def get_status(url: str, host: str) -> int:
 
 async def test_a_sandbox_prints_what_a_shell_needs(tmp_path: Path) -> None:
     running = await Command(tmp_path, {}).start("sandbox", "--port", "0")
-    lines = [await running.line() for _ in range(9)]
+    lines = [await running.line() for _ in range(12)]
     variables = dict(line.strip().removeprefix("export ").split("=", 1) for line in lines)
     assert all(line.startswith("export ") for line in lines)
     assert (await Command(tmp_path, variables)("accounts", "list")).code == 0
@@ -143,6 +161,7 @@ async def test_a_sandbox_prints_what_a_shell_needs(tmp_path: Path) -> None:
     ended = await running.wait()
     assert ended.code == 0
     assert variables["SVC_ADS_URL"] in ended.err
+    assert variables["CALLBACK_URL"] in ended.err
     assert "Ctrl-C stops it" in ended.err
     assert ended.err.endswith("The sandbox is closed.\n")
 

@@ -86,6 +86,7 @@ async def test_a_callback_that_is_not_configured_is_refused(
 ) -> None:
     got = await raw.call_signed("POST", REQUEST, credentials=app, oauth_callback=callback)
     assert (got.status, list_codes(got), got.rule) == (403, [415], "AUTH-04")
+    assert "`svc-async sandbox` prints as CALLBACK_URL" in got.json["errors"][0]["message"]
 
 
 @pytest.mark.rule("AUTH-01b", "AUTH-01c")

@@ -190,6 +190,13 @@ async def test_nobody_is_sent_to_an_address_that_is_not_the_app_s(
         sandbox.approve_oauth2(f"{sandbox.base_url}{AUTHORIZE}?{urlencode(question | changes)}")
 
 
+async def test_the_refusal_of_an_address_says_where_the_right_one_is(
+    browser: Browser, question: dict[str, str]
+) -> None:
+    got = await browser.open(AUTHORIZE, question | {"redirect_uri": "http://127.0.0.1:9000/callback"})
+    assert "Sandbox.callback_url, which `svc-async sandbox` prints as CALLBACK_URL" in got.text
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

@@ -103,7 +103,10 @@ def _variables(sandbox: Sandbox) -> Mapping[str, str]:
         "SVC_CONSUMER_SECRET": credentials["consumer_secret"],
         "SVC_ACCESS_TOKEN": credentials["token"],
         "SVC_ACCESS_TOKEN_SECRET": credentials["token_secret"],
-        "ACCOUNT_ID": sandbox.account_id,  # this and the next one are for the programs of the documentation
+        "SVC_CLIENT_ID": sandbox.app["client_id"],
+        "SVC_CLIENT_SECRET": sandbox.app["client_secret"],
+        "CALLBACK_URL": sandbox.callback_url,  # this and the next ones are for programs that read them
+        "ACCOUNT_ID": sandbox.account_id,
         "AUDIENCE_ID": sandbox.audience_id,
     }
 
@@ -115,6 +118,7 @@ def _describe(sandbox: Sandbox, catalog_id: str) -> Mapping[str, object]:
         "ads_sandbox_url": sandbox.ads_sandbox_url,
         "inspector_url": sandbox.inspector_url,
         "credentials": dict(sandbox.credentials),
+        "callback_url": sandbox.callback_url,
         "user_id": sandbox.user_id,
         "account_id": sandbox.account_id,
         "custom_audience_id": sandbox.audience_id,
@@ -139,6 +143,7 @@ def _panel(sandbox: Sandbox, catalog_id: str) -> Panel:
         "ads API": sandbox.ads_url,
         "its sandbox": sandbox.ads_sandbox_url,
         "inspector": sandbox.inspector_url,
+        "callback URL": sandbox.callback_url,
         "user": sandbox.user_id,
         "account": sandbox.account_id,
         "audience": sandbox.audience_id,

@@ -4,6 +4,7 @@ import hmac
 from datetime import timedelta
 
 from svc_async.sandbox.api.oauth.pages import (
+    CALLBACK,
     DECISION,
     Browser,
     Consent,
@@ -42,7 +43,9 @@ def _issue_request_token(call: Call) -> Answer:
     app, callback = call.caller.app, call.params["oauth_callback"]
     if callback not in (_OOB, *app.callback_urls):
         # Unspecified: status and code.
-        problem = Problem("CALLBACK_NOT_APPROVED", "the callback URL is not among those in the app's settings")
+        problem = Problem(
+            "CALLBACK_NOT_APPROVED", f"the callback URL is not among those in the app's settings ({CALLBACK})"
+        )
         raise Refusal(403, problem, rule="AUTH-04", basis=Basis.SPEC)
     _check_access_type_place(call)
     read_only = "read" in (app.access, call.params["svc_auth_access_type"])

@@ -19,9 +19,14 @@ from svc_async.sandbox.server.params import Param, form_field
 from svc_async.sandbox.server.rendering import PAGE_HEADERS, render_page
 from svc_async.sandbox.state.grants import Grants
 
-__all__ = ["DECISION", "Browser", "Consent", "find_browser", "read_decision", "redirect", "show_page"]
+__all__ = ["CALLBACK", "DECISION", "Browser", "Consent", "find_browser", "read_decision", "redirect", "show_page"]
 
 _COOKIE = "svc_sandbox_session"
+
+CALLBACK = (
+    "in the sandbox, that of the first app is Sandbox.callback_url, which `svc-async sandbox` prints as CALLBACK_URL"
+)
+"""Where an address is found to which users may return; for the refusal of another one."""
 
 DECISION: tuple[Param, ...] = (
     form_field("seal", required=True, rule="ASM-77"),

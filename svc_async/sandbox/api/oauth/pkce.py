@@ -14,7 +14,15 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from svc_async.sandbox.api.oauth.pages import DECISION, Consent, find_browser, read_decision, redirect, show_page
+from svc_async.sandbox.api.oauth.pages import (
+    CALLBACK,
+    DECISION,
+    Consent,
+    find_browser,
+    read_decision,
+    redirect,
+    show_page,
+)
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, missing, refuse
@@ -69,7 +77,8 @@ def _read_request(sandbox: Context, params: Mapping[str, Any]) -> _Authorization
     uri = params["redirect_uri"]
     if app is None or uri not in app.callback_urls:
         problem = Problem(
-            "INVALID_PARAMETER", "The app is unknown, or redirect_uri is not exactly one of its addresses."
+            "INVALID_PARAMETER",
+            f"The app is unknown, or redirect_uri is not exactly one of its addresses ({CALLBACK}).",
         )
         raise Refusal(400, problem, rule=_RULE, basis=Basis.ASSUMED)
     scopes = tuple(dict.fromkeys((params["scope"] or "").split()))
