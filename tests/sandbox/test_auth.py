@@ -82,10 +82,11 @@ def test_the_base_string_of_rfc_5849_section_3_4_1() -> None:
 
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+_NAME = _TEXT.filter(lambda name: name != "realm")  # authlib leaves out a parameter of this name, wherever it is
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(_TEXT, _TEXT), max_size=5), _TEXT)
+@given(st.lists(st.tuples(_NAME, _TEXT), max_size=5), _TEXT)
 def test_what_another_implementation_signs_is_accepted(pairs: list[tuple[str, str]], secret: str) -> None:
     grants = Grants(Ids(7))
     grants.apps["key"] = App(consumer_key="key", consumer_secret=secret)

@@ -1,9 +1,11 @@
 """What to request after a gap, without sockets."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from svc_async.errors import ApiError, BadRequest, ErrorDetail, Forbidden, Sent, StreamDropped, SvcError, Unauthorized
 from svc_async.streams.recovery import (
     BACKFILL_REACH,
     NO_REACH,
@@ -13,6 +15,7 @@ from svc_async.streams.recovery import (
     build_backfill_params,
     build_replay_params,
     find_gaps,
+    is_refused_authentication,
 )
 
 END = datetime(2026, 6, 10, 12, tzinfo=UTC)
@@ -57,3 +60,27 @@ def test_a_replay_requests_a_little_more_than_the_gap_but_no_more_than_the_servi
 ) -> None:
     gap = Gap(start=END - timedelta(seconds=seconds), end=END, recovery=GapRecovery.REPLAY)
     assert build_replay_params(gap) == {"start_time": END - timedelta(seconds=asked), "end_time": END}
+
+
+def refuse(kind: type[ApiError], status: int, *codes: str | int, **details: Any) -> ApiError:
+    return kind(status=status, errors=[ErrorDetail(code=code, message="no") for code in codes], **details)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refuse(Unauthorized, 401),
+        refuse(Forbidden, 403, sent=Sent.NO),
+        *(refuse(Forbidden, 403, "other", code) for code in (32, 89, 99, 215, 220)),
+        *(refuse(BadRequest, 400, code) for code in ("invalid_client", "invalid_grant")),
+    ],
+)
+def test_a_refusal_is_about_the_credentials(error: ApiError) -> None:
+    assert is_refused_authentication(error)
+
+
+@pytest.mark.parametrize(
+    "error", [refuse(Forbidden, 403), refuse(BadRequest, 400, "backfill_minutes"), StreamDropped("it was closed")]
+)
+def test_a_refusal_is_about_what_was_requested(error: SvcError) -> None:
+    assert not is_refused_authentication(error)
