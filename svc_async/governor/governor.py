@@ -166,7 +166,8 @@ class Governor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._entered.pop().close()
+        if self._entered:
+            await self._entered.pop().close()
 
     def use_windows(self, windows: WindowStore) -> None:
         """Choose where requests are counted; a session that has a state calls this when it opens.

@@ -423,3 +423,16 @@ async def test_one_calm_process_needs_one_lease_a_request(clock: DrivenClock, le
         await clock.advance(seconds=10)
 
     assert leases.asked <= 20 + 1
+
+
+async def test_a_request_without_an_answer_holds_up_other_processes_for_five_seconds(
+    clock: DrivenClock, leases: ModelLeases
+) -> None:
+    first, second = make_governors(clock, leases, 2)
+    async with first, second:
+        lost = await clock.run(request_slot(first, users_batch()).__aenter__())
+        lost[0].mark_sent()
+        began = clock.monotonic()
+        await clock.run(*(send(second, users_batch()) for _ in range(5)))
+
+        assert 5 <= clock.monotonic() - began < 7

@@ -22,6 +22,7 @@ CELLS = 60
 EVEN_FROM = 100
 MOST = 1_000_000
 RAMP_ENDS = 100
+PATIENCE = 5 * SECOND
 BULK_EVERY = 9
 
 Waiting: TypeAlias = Sequence[tuple[int, int, int]]
@@ -139,6 +140,7 @@ class Bucket:
     cut_at: int = 0
     ramp: int | None = 1
     is_cold: bool = True
+    leased_at: int = 0
     generation: int = 0
     streak: int = 0
     virtual_interactive: int = 0
@@ -261,9 +263,11 @@ class Bucket:
             return -early // sizes.step + 1
         return int(is_in_turn and early <= max(sizes.step, RENEWAL))
 
-    def count_ramp(self, in_flight: int) -> int:
+    def count_ramp(self, in_flight: int, now: int) -> int:
         """Return how many more may be in flight after a refusal, or before the first success."""
-        return NEVER if self.ramp is None else max(0, self.ramp - in_flight)
+        if self.ramp is None:
+            return NEVER
+        return max(self.ramp - in_flight, int(self.leased_at + PATIENCE <= now), 0)
 
     def opens_at(self, cost: int, sizes: Sizes, in_flight: int, now: int) -> int:
         opens = max(self.closed_until, self.reset_opens_at(cost, now))
@@ -357,14 +361,14 @@ class LeaseModel:
         turns.join(bucket, own, request)
         own_at = own.ask_at if (own.interactive or own.bulk) and own.waits(now) else NEVER
         free = bucket.count_free(sizes, in_flight, now, is_in_turn=own_at <= now)
-        ramp = bucket.count_ramp(in_flight)
+        ramp = bucket.count_ramp(in_flight, now)
         taken = turns.divide(bucket, own, request, free, ramp, sizes.reserve)
         own.outstanding += taken
         own.seen = now
         in_flight += taken
         if taken:
             own_at = NEVER
-            own.leased_at = now
+            own.leased_at = bucket.leased_at = now
             bucket.granted.add(taken, now, now, bucket.period)
             bucket.next_at = max(bucket.next_at, now) + taken * sizes.step
         own.ask_at = turns.find_ask_at(bucket, own, sizes, in_flight, own_at, now)

@@ -33,6 +33,7 @@ CREATE TABLE limit_buckets (
     cut_at bigint NOT NULL DEFAULT 0,
     ramp bigint DEFAULT 1,                          -- how many may be in flight; NULL: any number
     is_cold boolean NOT NULL DEFAULT true,          -- nothing has succeeded yet
+    leased_at bigint NOT NULL DEFAULT 0,            -- the last lease that granted something
     generation bigint NOT NULL DEFAULT 0,           -- how many refusals there were
     streak bigint NOT NULL DEFAULT 0,               -- interactive grants while bulk waited
     virtual_interactive bigint NOT NULL DEFAULT 0,  -- what whoever waits has been granted at least
@@ -556,6 +557,9 @@ BEGIN
     in_flight := p_outstanding + others.outstanding;
     free := count_free(b, sizes, in_flight, is_waiting AND own.ask_at <= now);
     ramp := greatest(0, coalesce(b.ramp - in_flight, 4611686018427387904));
+    IF ramp = 0 AND b.leased_at + 5 * 1000000 <= now THEN
+        ramp := 1;  -- the answers of all in flight may be lost
+    END IF;
     wanted_interactive := own.interactive + (others.interactive).total;
     free_bulk := least(own.bulk + (others.bulk).total, greatest(0, least(b.streak / 9, free, ramp),
         least(free - greatest(wanted_interactive, sizes.reserve), ramp - wanted_interactive)));
@@ -570,6 +574,7 @@ BEGIN
     granted := take_interactive + take_bulk;
     IF granted > 0 THEN
         own.leased_at := now;
+        b.leased_at := now;
         in_flight := in_flight + granted;
         b.granted := add_requests(b.granted, '{0}', ARRAY[granted], granted, now, b.period);
         b.next_at := greatest(b.next_at, now) + granted * sizes.step;
@@ -597,7 +602,7 @@ BEGIN
         tick = now, shift = b.shift, granted = b.granted, answered = b.answered, next_at = b.next_at,
         remaining = b.remaining, reset = b.reset, reset_at = b.reset_at, closed_until = b.closed_until,
         stated_until = b.stated_until, refusals = b.refusals, cut = b.cut, cut_at = b.cut_at, ramp = b.ramp,
-        is_cold = b.is_cold, generation = b.generation, streak = b.streak,
+        is_cold = b.is_cold, leased_at = b.leased_at, generation = b.generation, streak = b.streak,
         virtual_interactive = b.virtual_interactive, virtual_bulk = b.virtual_bulk, updated_at = at
     WHERE bucket = p_bucket;
 
