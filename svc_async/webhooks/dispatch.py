@@ -13,7 +13,7 @@ from svc_async.clock import Clock
 from svc_async.events.models import Event
 from svc_async.events.router import EventRouter, Handler, call_function
 from svc_async.webhooks.delivery import AcceptedEvent, NotHandled, TooManyAttempts
-from svc_async.webhooks.logs.descriptions import describe_error, describe_handler, name_event, name_subject
+from svc_async.webhooks.logs.descriptions import describe_error, describe_handler, name_event, name_subject, name_type
 from svc_async.webhooks.logs.due_lines import DueLines
 from svc_async.webhooks.stats import Counters
 from svc_async.webhooks.stores.dedupe import DedupeStore
@@ -36,6 +36,11 @@ _LONGEST_WAIT_TO_RECORD = 5.0
 """The same for what was handled: until that is recorded, another receiver may handle it, too, if a lease has ended."""
 _LONGEST_WAIT_TO_CLOSE = 1.0
 _AGAIN = "%s: handled again, attempt %d of %d: the former ones ended with the process, or a store could not record it"
+_NO_HANDLER = (
+    "no handler is registered for %s: such events count as handled, and are not handled later if they come again; "
+    "register a handler before you subscribe, or end the subscription"
+)
+_MOST_TYPES = 100
 _ENDS_PROCESS = "%s: handler %s ends the process: %s"
 _GIVEN_UP = "the process ended at each of %d attempts to handle it"
 
@@ -61,6 +66,8 @@ class Dispatcher:
     closing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _unfinished: dict[AcceptedEvent, Handler] = attrs.field(factory=dict[AcceptedEvent, Handler], init=False)
     """The events of which a handler has not returned."""
+    _unhandled: set[str] = attrs.field(factory=set[str], init=False)
+    """The types of events without a handler that were logged."""
 
     def start(self) -> "Dispatcher":
         """Return the dispatcher of the next run of the receiver."""
@@ -243,8 +250,17 @@ class Dispatcher:
 
     async def _succeed(self, accepted: AcceptedEvent, handlers: int) -> None:
         self.counters.handled += 1
-        self.counters.unhandled += not handlers
+        if not handlers:
+            self._note_unhandled(accepted.event)
         await self._record(accepted, handled=True)
+
+    def _note_unhandled(self, event: Event) -> None:
+        """Count an event without a handler, and log the first of its type."""
+        self.counters.unhandled += 1
+        event_type = name_type(event)
+        if event_type not in self._unhandled and len(self._unhandled) < _MOST_TYPES:
+            self._unhandled.add(event_type)
+            _log.warning(_NO_HANDLER, event_type)
 
     async def _record(self, accepted: AcceptedEvent, *, handled: bool) -> None:
         """Have the stores record that an event is not to be handled again, and finish it.

@@ -21,6 +21,7 @@ EndHandling = Callable[[int, BaseException | None, str | None], None]
 
 _SAMPLES = 1024
 _SHOWN = 100  # characters of a type of event
+_FAILS_FOR = timedelta(minutes=1)
 _VALID_FOR = timedelta(hours=28)  # after its last validation a webhook becomes invalid (contract WH-28)
 
 
@@ -72,7 +73,10 @@ class Health:
     """Whether the receiver runs and the service should hold its webhook valid.
 
     Attributes:
-        running: whether deliveries are accepted.
+        running: whether the receiver was started, and has not closed.
+        accepting: whether it runs and no store has failed to record a delivery within the last minute, or an event was
+            accepted since. A probe that takes a receiver out of service should not use it: without deliveries it is
+            True again after a minute.
         last_crc_ok: when a CRC check was last answered.
         last_event: when an event was last accepted.
         probably_valid: whether a CRC check was answered within the last 28 hours (contract WH-28). None before the
@@ -80,6 +84,7 @@ class Health:
     """
 
     running: bool
+    accepting: bool
     last_crc_ok: datetime | None
     last_event: datetime | None
     probably_valid: bool | None
@@ -88,6 +93,7 @@ class Health:
         """Return the health as values that JSON can write; times are in ISO 8601."""
         return {
             "running": self.running,
+            "accepting": self.accepting,
             "last_crc_ok": self.last_crc_ok and self.last_crc_ok.isoformat(),
             "last_event": self.last_event and self.last_event.isoformat(),
             "probably_valid": self.probably_valid,
@@ -110,6 +116,7 @@ class Counters:
     restored: int = 0
     last_crc_ok: datetime | None = None
     last_event: datetime | None = None
+    last_failure: datetime | None = None
     subscribers: Subscribers = attrs.field(factory=Subscribers)
     clock: Clock = attrs.field(factory=SystemClock)
     _acks: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=_SAMPLES))
@@ -123,6 +130,8 @@ class Counters:
             size: the bytes of its body that were read.
         """
         self.rejected[reason.value] += 1
+        if reason is RejectReason.ACCEPT_FAILED:
+            self.last_failure = self.clock.now()
         self._report_answer(reason.value, seconds, 0, size)
 
     def acknowledge(self, seconds: float, *, events: int = 1, size: int = 0) -> None:
@@ -187,7 +196,18 @@ class Counters:
     def health(self, *, running: bool, now: datetime) -> Health:
         """Return the current health."""
         valid = None if self.last_crc_ok is None else now - self.last_crc_ok <= _VALID_FOR
-        return Health(running=running, last_crc_ok=self.last_crc_ok, last_event=self.last_event, probably_valid=valid)
+        return Health(
+            running=running,
+            accepting=running and not self._fails(now),
+            last_crc_ok=self.last_crc_ok,
+            last_event=self.last_event,
+            probably_valid=valid,
+        )
+
+    def _fails(self, now: datetime) -> bool:
+        """Return whether a delivery could not be recorded of late, and none was accepted since."""
+        failed, accepted = self.last_failure, self.last_event
+        return failed is not None and now - failed <= _FAILS_FOR and (accepted is None or accepted < failed)
 
 
 def _ignore(_: int, __: BaseException | None, ___: str | None) -> None:

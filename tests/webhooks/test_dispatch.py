@@ -351,14 +351,27 @@ async def test_the_log_names_what_failed_besides_handlers(caplog: pytest.LogCapt
     assert f": {source}{again}: {'OSError' if name == 'commit' else 'LookupError'} at " in caplog.messages[-1]
 
 
-async def test_an_event_without_a_handler_is_handled_and_counted() -> None:
+async def test_an_event_without_a_handler_is_handled_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     async with WebhookReceiver(keys=[KEY]) as receiver:
         await receiver.handle(*delivery())
     assert (receiver.stats.handled, receiver.stats.unhandled) == (1, 1)
+    assert "no handler is registered for post.create: such events count as handled" in caplog.text
     async with receiver:
         receiver.on("*")(lambda *_: None)
         await receiver.handle(*delivery("2"))
     assert (receiver.stats.handled, receiver.stats.unhandled) == (2, 1)
+
+
+async def test_the_first_event_of_a_type_without_a_handler_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    types = [f"x.type{number}\n{'y' * 300}" for number in range(150)] * 2
+    async with WebhookReceiver(keys=[KEY]) as receiver:
+        for number, event_type in enumerate(types):
+            await receiver.handle(*delivery(str(number), event_type=event_type))
+    lines = [line for line in caplog.messages if "no handler" in line]
+    assert receiver.stats.unhandled == 300
+    assert (len(lines), len({*lines})) == (100, 100)
+    assert max(map(len, lines)) < 500
+    assert not any("\n" in line for line in lines)
 
 
 async def hang(_: Event, __: object) -> None:

@@ -160,3 +160,28 @@ async def test_the_log_says_why_a_shared_state_cannot_be_reached(
     (line,) = [message for message in caplog.messages if message.startswith("a delivery: dedupe.claim: ")]
     assert line.startswith("a delivery: dedupe.claim: StateUnavailable: the shared state at ")
     assert ".py" not in line
+
+
+async def test_health_says_for_a_minute_that_a_store_failed() -> None:
+    clock, store = VirtualClock(), BrokenStore("claim")
+    receiver = make_receiver(clock, [], dedupe=store)
+
+    def describe() -> tuple[bool, bool]:
+        return receiver.health().running, receiver.health().accepting
+
+    assert describe() == (False, False)
+    async with receiver:
+        assert describe() == (True, True)
+        assert await deliver(receiver) == 503
+        assert describe() == (True, False)
+        await clock.advance(seconds=60)
+        assert describe() == (True, False)
+        await clock.advance(seconds=1)
+        assert describe() == (True, True)
+
+        assert await deliver(receiver) == 503
+        store.broken.clear()
+        assert describe() == (True, False)
+        assert await deliver(receiver, "2") == 200
+        assert describe() == (True, True)
+    assert describe() == (False, False)

@@ -458,13 +458,13 @@ async def test_health_guesses_whether_the_webhook_is_valid() -> None:
 
 async def test_health_and_statistics_are_json() -> None:
     receiver = WebhookReceiver(keys=[KEY], clock=VirtualClock(START.isoformat()))
-    before = {"running": False, "last_crc_ok": None, "last_event": None, "probably_valid": None}
+    before = {"running": False, "accepting": False, "last_crc_ok": None, "last_event": None, "probably_valid": None}
     assert json.loads(json.dumps(receiver.health().to_dict())) == before
     async with receiver:
         await receiver.handle(*build_crc())
         await receiver.handle(*delivery())
         start = START.isoformat()
-        after = {"running": True, "last_crc_ok": start, "last_event": start, "probably_valid": True}
+        after = {"running": True, "accepting": True, "last_crc_ok": start, "last_event": start, "probably_valid": True}
         assert json.loads(json.dumps(receiver.health().to_dict())) == after
     stats = json.loads(json.dumps(receiver.stats.to_dict()))
     assert (stats["handled"], stats["verified"], stats["rejected"]) == (1, {"now": 1}, {})

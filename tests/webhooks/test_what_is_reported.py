@@ -147,6 +147,7 @@ async def test_an_observer_that_fails_changes_nothing(caplog: pytest.LogCaptureF
         raise RuntimeError("hush")
 
     receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline())
+    receiver.on("*")(lambda *_: None)
     end = receiver.subscribe(fail)
     async with receiver:
         assert await send(receiver) == 200

@@ -32,7 +32,12 @@ def name_subject(event: Event | None) -> str:
 
 def name_event(event: Event) -> str:
     """Return the type and the key of an event."""
-    return f"{clean(event.event_type[:_SHOWN])} {clean(event.key[:_SHOWN])}"
+    return f"{name_type(event)} {clean(event.key[:_SHOWN])}"
+
+
+def name_type(event: Event) -> str:
+    """Return the type of an event."""
+    return clean(event.event_type[:_SHOWN])
 
 
 def describe_error(error: BaseException) -> str:
