@@ -103,9 +103,20 @@ class FailureList:
             self._put_in_place()
         except OSError as failed:
             self.problem = failed.strerror
+            self._delete_part()
         finally:
             with suppress(OSError):  # what could not be written is known already
                 self._file.close()
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the file lists rows of this job."""
+        return bool(self.count) and self.problem is None
+
+    def explain(self) -> str:
+        """Return in one line why the list could not be written, and whose list has its name."""
+        earlier = "; the file with this name is that of an earlier run" if self.path.exists() else ""
+        return f"{self.path} could not be written: {self.problem}{earlier}"
 
     def finish(self) -> None:
         """Note that the job is finished: without failures, the list of the last run is deleted."""
@@ -195,6 +206,12 @@ class FailureList:
         self._file = self._lock()
         self._writer = csv.writer(self._file)
         killed.close()
+
+    def _delete_part(self) -> None:
+        """Delete the new list if only a part of it could be written."""
+        if self._is_begun:
+            with suppress(OSError):
+                self._new.unlink()
 
     def _put_in_place(self) -> None:
         self._file.flush()

@@ -305,7 +305,7 @@ class _FileJob:
         if outcome.error is not None:
             print_error(explain(outcome.error))
         if outcome.failures.problem is not None:
-            print_error(f"{outcome.failures.path} could not be written: {outcome.failures.problem}")
+            print_error(outcome.failures.explain())
         if outcome.advice is not None and not self.options.as_json:
             say(outcome.advice)
 

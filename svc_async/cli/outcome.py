@@ -132,10 +132,15 @@ class JobOutcome:
 
     @property
     def problem(self) -> Mapping[str, Any] | None:
-        """Why it ended early, ready for JSON; None if it did not."""
+        """Why it ended early, or what it could not write, ready for JSON; None if there is no such thing."""
         if self.interrupted:
             return INTERRUPTED
-        return describe(self.error) if self.error else None
+        if self.error is not None:
+            return describe(self.error)
+        if self.failures.problem is None:
+            return None
+        facts = {"type": UnusableFile.__name__, "message": self.failures.explain()}
+        return {**facts, "sent": str(self.report.find_sent()), "repeatable": False}
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return plain values, ready for JSON."""
@@ -149,7 +154,7 @@ class JobOutcome:
             **self.unused,
             "journal": self.journal,
             "finished_before": self.finished_before,
-            "failures_file": str(self.failures.path) if self._is_listed else None,
+            "failures_file": str(self.failures.path) if self.failures.is_written else None,
             "failures_unlisted": self._unlisted,
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self._rows_per_second, 1),
@@ -183,10 +188,6 @@ class JobOutcome:
             write_report(path, self._page())
 
     @property
-    def _is_listed(self) -> bool:
-        return bool(self.failures.count) and self.failures.problem is None
-
-    @property
     def _failure_share(self) -> float:
         """The share of the rows that failed; in a sync, of all rows of the file: removals are none of these."""
         rows = self.report.read if self.compared is None else self.compared
@@ -195,6 +196,11 @@ class JobOutcome:
 
     @property
     def _unlisted(self) -> int:
+        """How many failed rows no file lists."""
+        return self._unexplained if self.failures.is_written else self.report.failed
+
+    @property
+    def _unexplained(self) -> int:
         """How many failed rows are only counted: a journal lists the first 10,000, and a job may have been cut off."""
         return max(0, self.report.failed - self.failures.count)
 
@@ -210,9 +216,11 @@ class JobOutcome:
     def _print_reasons(self) -> None:
         for reason, number in self.failures.reasons.most_common(_LISTED):
             show((f"{number:>17,} ", "red"), (reason, "dim"))
-        if self._unlisted:
-            show((f"{self._unlisted:>17,} ", "red"), ("not listed: only their number is known", "dim"))
-        if self._is_listed:
+        if self._unexplained:
+            show((f"{self._unexplained:>17,} ", "red"), ("not listed: only their number is known", "dim"))
+        if self.failures.problem is not None:
+            show(" " * 14, ("not listed: the list could not be written", "dim"))
+        elif self.failures.is_written:
             show(" " * 14, ("listed in ", "dim"), str(self.failures.path))
 
     def _full(self) -> Mapping[str, Any]:
@@ -225,7 +233,7 @@ class JobOutcome:
 
     def _page(self) -> str:
         early = "it was interrupted" if self.interrupted else None
-        failures = {"Failures": self.failures.path.resolve().as_uri()} if self._is_listed else {}
+        failures = {"Failures": self.failures.path.resolve().as_uri()} if self.failures.is_written else {}
         record = JobRecord(
             title=f"{self.title}: {self.name}",
             state="failed" if self.error else "stopped" if self.interrupted else "finished",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox
-from tests.support.command import Call, Command
+from tests.support.command import Call, Command, limit_files
 
 USERS = "*/custom_audiences/*/users"
 LAST_NIGHT = "position,line,field,reason,code,file\n1,3,,of last night,X,\n"
@@ -87,6 +87,27 @@ async def test_a_list_that_cannot_be_written_keeps_no_summary_from_being_printed
     assert "1 failed" in ended.out
     assert "listed in" not in ended.out
     assert "lists/failed.csv could not be written: No such file or directory" in ended.err
+
+
+@pytest.mark.parametrize("name", ["failed.csv", "other.csv"])
+async def test_failures_that_no_file_lists_are_an_error(
+    command: Command, sandbox: Sandbox, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "people.csv").write_text("email\na@example.org\n" + "nobody\n" * 4_000)
+    (tmp_path / "failed.csv").write_text(LAST_NIGHT)
+    options = ("--failures-file", name)
+    as_json = await command(*upload(sandbox, *options, "--json"), program=limit_files(8_192))
+    as_text = await command(*upload(sandbox, *options), program=limit_files(8_192))
+    earlier = "; the file with this name is that of an earlier run" if name == "failed.csv" else ""
+    problem = f"{name} could not be written: File too large{earlier}"
+    assert as_json.code == as_text.code == 1
+    assert as_json.error == {"type": "UnusableFile", "message": problem, "sent": "yes", "repeatable": False}
+    names = ("accepted", "failed", "failures_file", "failures_unlisted")
+    assert [as_json.result[name] for name in names] == [1, 4_000, None, 4_000]
+    assert f"svc-async: {problem}\n" in as_text.err
+    assert "4,000 email must be an e-mail address\n              not listed: the list could not be " in as_text.out
+    assert (tmp_path / "failed.csv").read_text() == LAST_NIGHT
+    assert not [*tmp_path.glob("*.new")]
 
 
 @pytest.mark.parametrize("name", ["people.csv.audience-sandbox.upload.failures.csv{}", "failed.csv{}"])

@@ -15,7 +15,18 @@ from svc_async.cli.output.json_output import JSON_VERSION
 from svc_async.sandbox import Sandbox
 from tests.support.forked_command import ROOT, Forked, fork
 
-__all__ = ["PROGRAM", "ROOT", "Call", "Command", "Ended", "Running", "environment_of", "homes", "read_shape"]
+__all__ = [
+    "PROGRAM",
+    "ROOT",
+    "Call",
+    "Command",
+    "Ended",
+    "Running",
+    "environment_of",
+    "homes",
+    "limit_files",
+    "read_shape",
+]
 
 PROGRAM = ("-m", "svc_async")
 """Starts the command in an interpreter of its own."""
@@ -92,6 +103,12 @@ class Running:
     async def wait(self, given: bytes | None = None) -> Ended:
         out, err = await self.process.communicate(given)
         return Ended(self.process.returncode or 0, (out or b"").decode(), err.decode())
+
+
+def limit_files(size: int) -> tuple[str, ...]:
+    """Return what starts the command in an interpreter where no file exceeds some bytes: the disk seems to be full."""
+    limit = f"import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))"
+    return "-c", f"{limit}; from svc_async.cli.app import run; sys.exit(run(sys.argv[1:]))"
 
 
 def homes(folder: Path) -> dict[str, str]:

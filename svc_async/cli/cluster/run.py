@@ -189,6 +189,8 @@ class _ClusterJob:
             outcome.print()
         if outcome.error is not None:
             print_error(explain(outcome.error))
+        if outcome.failures.problem is not None:
+            print_error(outcome.failures.explain())
         if self.options.report is not None:
             outcome.write(self.options.report)
         if outcome.advice is not None and not self.options.as_json:
