@@ -276,9 +276,12 @@ class _FileJob:
         )
 
     async def _recount(self, report: Report, session: Session) -> Report:
-        """Return the counts that the journal has of a job that ended early, which `job status` shows as well."""
+        """Return the counts that the journal has of a job that ended early, which `job status` shows as well.
+
+        A journal that could not be written lacks failures that are listed; the counts of this process include them.
+        """
         record = await self.journal.read_end(session)
-        if record is None or record.begun_at is None:
+        if record is None or record.begun_at is None or record.report.failed < report.failed:
             return report
         return attrs.evolve(record.report, partly_valid=report.partly_valid, failures=report.failures)
 

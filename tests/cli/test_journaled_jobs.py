@@ -16,7 +16,7 @@ from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import annotate
 from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec, from_plain
 from svc_async.sandbox import Fault, Sandbox
-from tests.support.command import Call, Command, Running, environment_of, read_shape
+from tests.support.command import Call, Command, Running, environment_of, limit_files, read_shape
 
 USERS = "*/custom_audiences/*/users"
 FEW = ("--users-per-operation", "1", "--concurrency", "1", "--quarantine", "0")
@@ -148,6 +148,21 @@ async def test_the_summary_of_a_job_that_ends_early_has_the_counts_of_its_status
     sandbox.faults.clear()
     resumed = (await command("job", "resume", "job.journal", "--json")).result
     assert (resumed["accepted"] + resumed["coalesced"], resumed["failed"]) == (59_940, 60)
+
+
+async def test_the_counts_of_a_job_whose_journal_cannot_be_written_agree(
+    command: Command, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    rows = [f"{'nobody' if number % 2 else f'user{number}@example.org'},+4930{number:07}" for number in range(60_000)]
+    (tmp_path / "people.csv").write_text("\n".join(["email,phone_number", *rows, ""]))
+    ids = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    options = ("--journal", "job.journal", "--json")
+    ended = await command("audience", "upload", "people.csv", *ids, *options, program=limit_files(60_000))
+    assert (ended.code, ended.error["type"], ended.error["sent"]) == (1, "JournalUnwritable", "no")
+    report = ended.result
+    assert report["partly_valid"] == report["failed"] > 0
+    assert report["failures"]
+    assert report["read"] == report["failed"] + report["pending"]
 
 
 async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: Sandbox, people: Path) -> None:
