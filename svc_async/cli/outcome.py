@@ -133,14 +133,15 @@ class JobOutcome:
     @property
     def problem(self) -> Mapping[str, Any] | None:
         """Why it ended early, or what it could not write, ready for JSON; None if there is no such thing."""
+        sent = str(self.report.find_sent())
         if self.interrupted:
-            return INTERRUPTED
+            return {**INTERRUPTED, "sent": sent, "repeatable": True}
         if self.error is not None:
             return describe(self.error)
         if self.failures.problem is None:
             return None
         facts = {"type": UnusableFile.__name__, "message": self.failures.explain()}
-        return {**facts, "sent": str(self.report.find_sent()), "repeatable": False}
+        return {**facts, "sent": sent, "repeatable": False}
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return plain values, ready for JSON."""

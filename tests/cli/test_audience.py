@@ -318,7 +318,9 @@ async def test_a_signal_ends_the_job_with_its_report(
     ended = await running.wait()
     report = ended.result
     assert ended.code == 130
-    assert (report["interrupted"], ended.error["type"]) == (True, "Interrupted")
+    message = "SIGINT (Ctrl-C) or SIGTERM arrived"
+    assert report["interrupted"] is True
+    assert ended.error == {"type": "Interrupted", "message": message, "sent": "maybe", "repeatable": True}
     assert (report["read"], report["accepted"], report["pending"], report["in_doubt"]) == (6_000, 2_500, 3_500, 2_500)
     assert len(sandbox.audience(sandbox.audience_id).users) == 2_500
     assert "Traceback" not in ended.err
