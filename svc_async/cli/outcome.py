@@ -16,7 +16,7 @@ from svc_async.cli.failures import FailureList, describe_failures
 from svc_async.cli.options import RunOptions
 from svc_async.cli.output.console import show
 from svc_async.cli.output.json_output import describe_end, output
-from svc_async.cli.output.wording import count, format_duration
+from svc_async.cli.output.wording import count, format_duration, name_count
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.private_files import write_private
@@ -175,7 +175,7 @@ class JobOutcome:
             if what == "failed":
                 self._print_reasons()
         for name, number in self.more.items():
-            show((f"{number:>13,} ", "dim"), _COUNTED.get(name, name.replace("_", " ")))
+            show((f"{number:>13,} ", "dim"), _COUNTED.get(name, name_count(number, name)))
         if report.failed and self.compared is not None and "invalid_rows" not in self.more:
             show(" " * 14, (_PLANNED, "dim"))
         if not self.is_early and not report.read and not any(self.more.values()):

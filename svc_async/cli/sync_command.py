@@ -16,13 +16,13 @@ from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.settings import SyncObservers
-from svc_async.cli.exit_codes import Exit
+from svc_async.cli.exit_codes import Exit, describe, exit_of, explain
 from svc_async.cli.failures import FailureList
 from svc_async.cli.options import RunOptions
-from svc_async.cli.output.console import show
+from svc_async.cli.output.console import print_error, show
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.unused_columns import list_unused
-from svc_async.cli.output.wording import count, format_duration
+from svc_async.cli.output.wording import count, format_duration, name_count
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import find_job_limit
 from svc_async.jobs.run import run
@@ -67,7 +67,9 @@ class SyncWork:
 
     @property
     def exit(self) -> Exit:
-        """The exit code of a dry run: that of a run in which the rows fail that cannot be sent."""
+        """The exit code of a dry run: that of a run that stops, or in which the rows fail that cannot be sent."""
+        if self._plan is not None and (stop := self._find_stop(self._plan)):
+            return exit_of(stop)
         share = 0.0 if self._plan is None else self._plan.invalid_share
         return Exit.SOME_FAILED if share > self.options.max_failure_share else Exit.DONE
 
@@ -146,7 +148,11 @@ class SyncWork:
                 "least_minutes": round(seconds / 60, 3),
                 **list_unused(self.spec, self.source),
             }
-            show_json({"dry_run": True, **facts, "removal_share": round(plan.removal_share, 6)})
+            stop = self._find_stop(plan)
+            error = describe(stop) if stop else None
+            show_json({"dry_run": True, **facts, "removal_share": round(plan.removal_share, 6)}, error=error)
+            if stop is not None:
+                print_error(explain(stop))
             return
         doing = "send" if plan.is_checked else "check and send"
         show(
@@ -165,10 +171,20 @@ class SyncWork:
         if self.spec.sync.dry_run:
             self._print_details(plan)
 
+    def _find_stop(self, plan: Plan) -> InvalidArgument | None:
+        """Return the error by which a sync with this plan would stop before it sends anything, if it would."""
+        try:
+            plan.check(self.spec.sync.max_removal_share)
+            if self.spec.target.kind == "catalog":
+                plan.check_before_deletion(self.spec.sync.max_removal_share)
+        except InvalidArgument as stop:
+            return stop
+        return None
+
     def _print_details(self, plan: Plan) -> None:
         most, is_catalog = self.spec.sync.max_removal_share, self.spec.target.kind == "catalog"
         for name, number in self._count(plan).items():
-            show(f"{number:>13,} {name.replace('_', ' ')}")
+            show(f"{number:>13,} {name_count(number, name)}")
         if plan.removal_share > most:
             show(f"It would stop: {plan.removal_share:.1%} of the rows on the list would be removed.")
         elif is_catalog and plan.all_removals and plan.invalid_share > most:
@@ -176,6 +192,8 @@ class SyncWork:
         if not is_catalog:
             # The service has no call that reads a single audience.
             show("Whether the audience exists shows only when something is sent.")
+        if stop := self._find_stop(plan):
+            print_error(explain(stop))
 
 
 def _estimate(spec: SyncSpec, plan: Plan) -> tuple[int, float]:

@@ -102,9 +102,12 @@ async def test_a_feed_that_cannot_be_sent_deletes_nothing(
     (tmp_path / "feed.csv").write_text(feed(*names[1:], price="10.90 €"))
 
     dry, ended = await command(*sync, "--dry-run"), await command(*sync)
+    dry_json, ended_json = await command(*sync, "--dry-run", "--json"), await command(*sync, "--json")
 
     assert "It would stop: 100.0% of the rows cannot be sent, and others would be deleted." in dry.out
-    assert (dry.code, ended.code) == (5, 2)
+    assert (dry.code, ended.code) == (2, 2)
+    assert dry_json.error == ended_json.error
+    assert dry_json.result["invalid_rows"] == 9
     assert "--max-removal-share is 20%, and 1 row would be deleted for good" in ended.err
     assert len(await list_keys(sandbox, catalog)) == 10
     forced = await command(*sync, "--max-removal-share", "1")

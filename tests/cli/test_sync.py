@@ -154,8 +154,14 @@ async def test_a_file_that_was_cut_short_removes_nobody(
     people(range(100))
     await command(*sync)
     people(range(79))
-    stopped = await command(*sync)
-    assert stopped.code == 2
+    dry, dry_json = await command(*sync, "--dry-run"), await command(*sync, "--dry-run", "--json")
+    stopped, stopped_json = await command(*sync), await command(*sync, "--json")
+    assert stopped.code == dry.code == 2
+    assert "It would stop: 21.0% of the rows on the list would be removed." in dry.out
+    assert dry_json.error == stopped_json.error
+    assert (dry_json.error["type"], dry_json.error["sent"]) == ("InvalidArgument", "no")
+    assert (dry_json.result["removals"], dry_json.result["removal_share"]) == (21, 0.21)
+    assert dry.err.splitlines()[-1] == dry_json.err.splitlines()[-1] == stopped.err.splitlines()[-1]
     assert "--max-removal-share is 20%, but 21 of the 100 rows on the list (21.0%) would be removed" in stopped.err
     assert count_members(sandbox) == 100
     assert (await command(*sync, "--max-removal-share", "0.21")).code == 0
@@ -293,8 +299,12 @@ def test_a_plan_says_what_cannot_be_sent(call: Call, here: Path) -> None:
     (here / "people.csv").write_text("email\na@example.org\nnobody\n")
     ended = call("audience", "sync", "people.csv", "--sandbox", "--dry-run")
     assert "plan: 1 row to send, 0 to remove, 1 that cannot be sent; 0 on the list; at least 1 request and" in ended.out
+    assert "            1 addition\n" in ended.out
+    assert "            0 removals\n" in ended.out
+    assert "            1 invalid row\n" in ended.out
     ended = call("audience", "sync", "people.csv", "--sandbox")
     assert "people.csv: 2 rows compared in" in ended.out
+    assert "            1 invalid row\n" in ended.out
 
 
 # --- the state in a database

@@ -1,11 +1,24 @@
 """How numbers are written for people."""
 
-__all__ = ["count", "format_duration"]
+__all__ = ["count", "format_duration", "name_count"]
+
+_SINGULAR = {
+    "additions": "addition",
+    "changes": "change",
+    "refreshes": "refresh",
+    "removals": "removal",
+    "invalid_rows": "invalid row",
+}
 
 
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: `1 row`, `2,000 rows`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def name_count(number: int, name: str) -> str:
+    """Return what stands behind the number of a count with this name: `invalid row` behind 1, else `invalid rows`."""
+    return _SINGULAR.get(name, name) if number == 1 else name.replace("_", " ")
 
 
 def format_duration(seconds: float) -> str:
