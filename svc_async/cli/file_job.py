@@ -19,7 +19,7 @@ from svc_async.cli.failures import FailureList, name_failures_file
 from svc_async.cli.job_journal import JobJournal, find_journal
 from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import JournalOptions, RunOptions
-from svc_async.cli.outcome import JobOutcome, Work
+from svc_async.cli.outcome import JobOutcome, Work, check_report
 from svc_async.cli.output.console import print_error, say, stderr
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.progress import Display, open_display
@@ -229,6 +229,7 @@ class _FileJob:
             raise InvalidArgument("report", "must end in .html or .json")
         if report.resolve() in {file, failures, journal} or not report.parent.is_dir():
             raise InvalidArgument("report", "must be a file of its own, in an existing folder")
+        check_report(report)
 
     async def _run(self, target: TargetSpec, session: Session, failures: FailureList) -> JobOutcome | None:
         began, begun_at, limit = self.clock.monotonic(), self.clock.now(), self._limit

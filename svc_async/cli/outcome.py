@@ -1,6 +1,7 @@
 """How a job ended, as the command prints it and writes it to a report file."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -17,11 +18,11 @@ from svc_async.cli.options import RunOptions
 from svc_async.cli.output.console import show
 from svc_async.cli.output.json_output import describe_end, output
 from svc_async.cli.output.wording import count, format_duration, name_count
-from svc_async.errors import BatchError, UnusableFile
-from svc_async.jobs.html_report import JobRecord, report_page
+from svc_async.errors import BatchError, InvalidArgument, UnusableFile
+from svc_async.jobs.html_report import BEGINNING, JobRecord, report_page
 from svc_async.private_files import write_private
 
-__all__ = ["JobOutcome", "Work", "write_json_report", "write_report"]
+__all__ = ["JobOutcome", "Work", "check_report", "write_json_report", "write_report"]
 
 _PARTLY_VALID = {
     False: "  of these with another valid identifier: --bad-identifiers drop sends them",
@@ -30,6 +31,7 @@ _PARTLY_VALID = {
 _COUNTED = {"repeated": "repeated: of rows with the same key, the last one counts"}
 """What further counts mean, where their name does not say it."""
 _PLANNED = "additions and changes were planned before the rows were checked: they include rows that failed"
+_JSON_BEGINNING = re.compile(rb'\{\s*"version": \d+,\s*"command": "')
 _LISTED = 5
 """Reasons that are printed."""
 
@@ -252,6 +254,27 @@ class JobOutcome:
             more={name.replace("_", " "): number for name, number in self.more.items()},
         )
         return report_page(record)
+
+
+def check_report(path: Path, option: str = "report") -> None:
+    """Check that a report may replace what is there: nothing, an empty file or a report.
+
+    Raises:
+        InvalidArgument: it is something else, or cannot be read.
+    """
+    try:
+        may_replace = not path.exists() or (path.is_file() and _is_report(path))
+    except OSError as error:
+        raise InvalidArgument(option, f"cannot be written to {path}: {error.strerror}") from None
+    if not may_replace:
+        raise InvalidArgument(option, f"must not be {path}, which holds something else")
+
+
+def _is_report(path: Path) -> bool:
+    """Return whether a file is a report, or is empty."""
+    with path.open("rb") as file:
+        first = file.read(len(BEGINNING)).replace(b"\r\n", b"\n")
+    return not first or first == BEGINNING.encode() or _JSON_BEGINNING.match(first) is not None
 
 
 def write_json_report(path: Path, facts: Mapping[str, Any], *, error: Mapping[str, Any] | None, exit_code: int) -> None:

@@ -13,7 +13,7 @@ from svc_async.batch.timeline import Sample
 from svc_async.jobs.charts import Chart, format_duration, render_chart
 from svc_async.printable import clean
 
-__all__ = ["JobRecord", "read_style", "render_content", "report_page"]
+__all__ = ["BEGINNING", "JobRecord", "read_style", "render_content", "report_page"]
 
 _OUTCOMES: Mapping[str, str] = {
     "accepted": "Accepted",
@@ -67,6 +67,15 @@ class JobRecord:
     version: str | None = None
 
 
+BEGINNING = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="generator" content="svc-async">
+"""
+"""How every page begins, and nothing that another program has written."""
+
+
 def report_page(record: JobRecord, *, live: str = "") -> str:
     """Return the page.
 
@@ -74,11 +83,7 @@ def report_page(record: JobRecord, *, live: str = "") -> str:
         record: what it says.
         live: markup that keeps it up to date, for a page that is served.
     """
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
+    return f"""{BEGINNING}<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{_escape(record.title)}</title>
 <style>{read_style()}</style>{live}
 </head>

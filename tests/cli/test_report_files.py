@@ -50,6 +50,27 @@ def test_a_report_needs_a_place_and_a_form(call: Call, here: Path, path: str) ->
     assert (here / "people.html").read_text().startswith("email")
 
 
+@pytest.mark.parametrize(("name", "content"), [("site.html", "<!doctype html>\n<title>Shop</title>"), ("a.json", "{}")])
+async def test_a_report_replaces_only_reports(
+    command: Command, sandbox: Sandbox, tmp_path: Path, name: str, content: str
+) -> None:
+    write(tmp_path)
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    await command("audience", "upload", "people.csv", *target, "--journal", "job.journal")
+    sandbox.requests.clear()
+    upload = ("audience", "upload", "people.csv", *target, "--report", name)
+    by_journal = ("job", "report", "job.journal", "--out", name)
+    (tmp_path / name).write_text(content)
+    refused = [await command(*arguments) for arguments in (upload, by_journal)]
+    assert [ended.code for ended in refused] == [2, 2]
+    assert f"--report must not be {name}, which holds something else" in refused[0].err
+    assert f"--out must not be {name}, which holds something else" in refused[1].err
+    assert (tmp_path / name).read_text() == content
+    assert not sandbox.requests.count()
+    (tmp_path / name).write_text("")
+    assert [(await command(*arguments)).code for arguments in (upload, upload, by_journal, upload)] == [5, 5, 0, 5]
+
+
 def test_a_report_says_where_it_is(call: Call, here: Path) -> None:
     write(here)
     ended = call("audience", "upload", "people.csv", "--sandbox", "--report", "report.html")

@@ -21,7 +21,7 @@ from svc_async.cli.exit_codes import Interrupted, explain
 from svc_async.cli.failures import FailureList, name_failures_file
 from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import ClusterOptions, JournalOptions, RunOptions, WorkerOptions
-from svc_async.cli.outcome import JobOutcome
+from svc_async.cli.outcome import JobOutcome, check_report
 from svc_async.cli.output.console import print_error, say, stderr
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.progress import Display, open_display
@@ -51,6 +51,8 @@ def run_on_cluster(
         InvalidArgument: an option cannot be used, or an extra is missing; nothing was sent.
     """
     _check(spec, options, journal, cluster)
+    if options.report is not None:
+        check_report(options.report)
     shards = cluster.shards if isinstance(cluster, ClusterOptions) else None
     work = make_work(spec, options, shards=shards, job=journal.job)
     return asyncio.run(_ClusterJob(spec, file, options, cluster, work).run())

@@ -27,7 +27,7 @@ from svc_async.cli.job_page import (
 )
 from svc_async.cli.job_waits import find_waits
 from svc_async.cli.options import Flag, JournalOptions, JsonFlag, RunOptions, StateUrl, absolute, check_port
-from svc_async.cli.outcome import write_json_report, write_report
+from svc_async.cli.outcome import check_report, write_json_report, write_report
 from svc_async.cli.output.console import Part, say, show
 from svc_async.cli.output.json_output import show_item, show_json
 from svc_async.cli.output.wording import count, format_duration
@@ -272,6 +272,7 @@ def report(
     if out is None:
         show_json(_report(record))
         return Exit.DONE
+    check_report(out, "--out")
     if out.suffix == ".json":
         write_json_report(out, _report(record), error=None, exit_code=Exit.DONE)
     else:
