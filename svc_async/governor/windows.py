@@ -98,6 +98,7 @@ class Window:
         period: ticks; of an unknown limit, the longest distance of a reset seen so far.
         headroom: the share of a limit that is used, where it is paced evenly.
         documented: the reference states the limit: the service may lower it, never raise it.
+        paced: whether requests are paced evenly; None if the limit decides.
         is_guess: neither the reference nor a header states the limit.
         in_flight: granted and not yet answered.
         reserve: what bulk leaves to interactive requests.
@@ -109,6 +110,7 @@ class Window:
     period: int
     headroom: float = 1.0
     documented: bool = False
+    paced: bool | None = None
     is_guess: bool = attrs.field(init=False)
     in_flight: int = attrs.field(default=0, init=False)
     reserve: int = attrs.field(default=0, init=False)
@@ -136,7 +138,7 @@ class Window:
     @property
     def is_even(self) -> bool:
         """Whether requests are paced evenly and keep headroom."""
-        return is_even(self.limit, self.period)
+        return is_even(self.limit, self.period) if self.paced is None else self.paced
 
     @property
     def spacing(self) -> int:

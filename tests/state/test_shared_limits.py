@@ -436,3 +436,24 @@ async def test_a_request_without_an_answer_holds_up_other_processes_for_five_sec
         await clock.run(*(send(second, users_batch()) for _ in range(5)))
 
         assert 5 <= clock.monotonic() - began < 7
+
+
+async def test_a_share_is_paced_as_the_whole_limit_is(clock: DrivenClock, leases: ModelLeases) -> None:
+    """2,000 in 15 minutes are paced evenly; half of them, of one of two processes, would not be by themselves."""
+    governors = make_governors(clock, leases, 2)
+    sent = list[float]()
+
+    async def read(governor: Governor) -> None:
+        async with request_slot(governor, card_list(), max_wait=None) as slot:
+            slot.mark_sent()
+            sent.append(clock.monotonic())
+            slot.learn(200, rate_limit_headers(2_000, 2_000 - len(sent), 900))
+
+    async with governors[0], governors[1]:
+        reads = [asyncio.ensure_future(read(governor)) for governor in governors for _ in range(100)]
+        await clock.advance(seconds=9)
+        leases.is_reachable = False
+        await clock.advance(seconds=21)
+        assert 40 <= sum(9 < moment <= 30 for moment in sent) <= 50
+        for each in reads:
+            each.cancel()

@@ -49,7 +49,7 @@ class KnownCount:
 def make_share(known: KnownCount, in_flight: int, now: int) -> Window:
     """Return the window of one process: its share of the limit, of which its share of what was used is used up."""
     limit = None if known.limit is None else _divide(known.limit * known.headroom, known.processes)
-    share = Window(limit, known.period, 1.0, known.documented)
+    share = Window(limit, known.period, 1.0, known.documented, paced=known.is_even)  # a share has fewer a minute
     share.concurrency.on_success()  # the shared count has had its probe
     share.gate.close(known.closed_until, is_stated=True)
     share.in_flight = in_flight
