@@ -70,6 +70,15 @@ async def test_send_raises_what_the_service_says(sandbox: Sandbox, audience: Cus
     assert read_list(sandbox) == set()
 
 
+async def test_send_names_what_has_no_form_in_json(audience: CustomAudienceHandle) -> None:
+    operation = build_update({"email": [hash_value("a")]})
+    operation["params"]["users"][0]["email"] = b"bytes"
+    with pytest.raises(
+        InvalidArgument, match=r"^operations\[0\]\.params\.users\[0\]\.email must be a string, not bytes"
+    ):
+        await audience.users.send([operation])
+
+
 @pytest.mark.rule("CAU-12")
 async def test_send_verifies_the_counts(sandbox: Sandbox, audience: CustomAudienceHandle) -> None:
     sandbox.faults.on("POST", USERS).once().do(Fault.partial_counts(success=1, total=1))

@@ -13,6 +13,7 @@ from svc_async import BatchError, Rows
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.user_list import USER_LIMITS
 from svc_async.batch.packing.limits import Limits
+from svc_async.batch.report import Failure
 from svc_async.batch.sender import SENDABLE, NoLongerSendable
 from svc_async.batch.sync.pages import compare
 from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
@@ -36,7 +37,7 @@ class Nights:
 
     async def sync(self, *rows: tuple[str | None, ...], service: FakeService | None = None) -> FakeService:
         service = service or FakeService()
-        await self._start(service, rows)
+        await self.start(service, rows)
         return service
 
     async def end_while_sending(self, *rows: tuple[str | None, ...], request: int = 1) -> None:
@@ -44,7 +45,7 @@ class Nights:
         service = FakeService(latency=1_000.0)
         for number in range(1, request):
             service.script[number] = None  # type: ignore[assignment]  # None is success
-        task = asyncio.ensure_future(self._start(service, rows))
+        task = asyncio.ensure_future(self.start(service, rows))
         await wait_until(lambda: len(service.bodies) >= request or task.done())
         task.cancel()
         await asyncio.sleep(0)
@@ -55,9 +56,9 @@ class Nights:
     async def sync_until_refused(self, *rows: tuple[str | None, ...], service: FakeService, limits: Limits) -> None:
         """Send one request after the other until one is refused."""
         with pytest.raises(BatchError):
-            await self._start(service, rows, limits, concurrency=1)
+            await self.start(service, rows, limits, concurrency=1)
 
-    async def _start(
+    async def start(
         self,
         service: FakeService,
         rows: Sequence[tuple[str | None, ...]],
@@ -88,6 +89,17 @@ async def test_a_removal_waits_for_an_addition_that_may_still_take_effect(nights
     assert describe(await nights.sync(TWO)) == [("Update", ["p2"], 0.0), ("Delete", ["p1"], QUARANTINE)]
     assert nights.waits == [QUARANTINE]
     assert describe(await nights.sync(TWO)) == []
+
+
+async def test_the_positions_of_removals_that_wait_follow_those_that_did_not(nights: Nights) -> None:
+    await nights.sync(ONE, TWO)
+    await nights.end_while_sending(ONE, TWO, ("p3",))
+    service = FakeService()
+    service.script[3] = make_error(400)
+    failures = list[Failure]()
+    await nights.start(service, [("p4",)], on_removal_failure=failures.append, concurrency=1)
+    assert nights.waits == [QUARANTINE]
+    assert [failure.position for failure in failures] == [2]
 
 
 async def test_the_same_addition_need_not_wait(nights: Nights) -> None:
