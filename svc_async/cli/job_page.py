@@ -56,7 +56,11 @@ def describe_next(record: JournalRecord) -> str:
         return "Nothing is left to do. A new job needs a new journal."
     if not record.note:
         return _BEGUN_BY_PROGRAM
-    note = JobNote.read(record)
+    return _describe_resuming(record, JobNote.read(record))
+
+
+def _describe_resuming(record: JournalRecord, note: JobNote) -> str:
+    """Describe how a job that has ended early is resumed."""
     job = note.cluster_job
     if job is not None:
         what = "" if job == record.name else "It is a shard. "
@@ -65,6 +69,8 @@ def describe_next(record: JournalRecord) -> str:
     problem = note.source_problem if record.owner is None else None  # the file may be on the machine of the owner
     if problem is not None:
         return f"{note.spec.source.path} {problem}: restore it as it was, then resume the job with: {resume}"
+    if note.spec.source.path == STANDARD_INPUT and not record.spooled:
+        return f"It ended before standard input was kept: pass the same input again, as in: {resume} < FILE"
     return f"Resume it with: {resume}"
 
 

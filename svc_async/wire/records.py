@@ -56,7 +56,9 @@ class Record:
         """Return how pydantic takes a record, as it is, and writes it, as `to_dict()` does."""
         from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
 
-        write = core_schema.plain_serializer_function_ser_schema(cls.to_dict, return_schema=core_schema.dict_schema())
+        write = core_schema.plain_serializer_function_ser_schema(
+            _write, info_arg=True, return_schema=core_schema.dict_schema()
+        )
         return core_schema.is_instance_schema(cls, serialization=write, ref=f"{cls.__module__}.{cls.__qualname__}")
 
     @classmethod
@@ -121,3 +123,17 @@ def to_plain_values(value: Any, *, describe: Callable[[Record], Mapping[str, Any
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     return value.value if isinstance(value, Enum) else value
+
+
+def _write(record: Record, info: Any) -> Any:
+    """Return `to_dict()` without what the caller of pydantic or FastAPI leaves out."""
+    from pydantic import TypeAdapter  # noqa: PLC0415 - only pydantic calls this
+
+    fields = TypeAdapter(dict[str, Any]).dump_python(record.to_dict(), include=info.include, exclude=info.exclude)
+    return _drop_none(fields) if info.exclude_none else fields
+
+
+def _drop_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _drop_none(each) for name, each in value.items() if each is not None}
+    return [_drop_none(each) for each in value] if isinstance(value, list) else value

@@ -154,3 +154,14 @@ async def test_the_status_of_a_killed_job_tells_the_whole_quarantine(command: Co
     assert (running["turned_away"], running["quarantine"]) == (0, None)
     assert (stopped["turned_away"], stopped["resends_from"], stopped["quarantine"]) == (0, None, QUARANTINE)
     assert "When it is resumed, it first waits up to 5:00 for the quarantine.\nResume it with: " in text
+
+
+async def test_a_job_that_ended_before_standard_input_was_spooled_needs_it_again(path: Path) -> None:
+    target = TargetSpec(kind="audience", account_id="a1", list_id="c1")
+    spec = UploadSpec(target=target, source=SourceSpec(path="-", format="csv"))
+    await annotate(JournalFile(path), JobNote(spec=spec, fingerprint="f").to_plain())
+
+    advice = describe_journal_page(JournalRecord.read(path), BootClock()).advice
+
+    assert advice is not None
+    assert advice.endswith(f"pass the same input again, as in: svc-async job resume {path} < FILE")

@@ -1,13 +1,14 @@
 """Stores that fail for longer than a moment: no event is handled twice for it, and the log stays short."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
-from svc_async.webhooks import Ack, NotHandled, WebhookReceiver
+from svc_async.webhooks import Ack, NotHandled, SqliteInbox, WebhookReceiver
 from tests.support.deliveries import KEY, delivery
 from tests.support.event_stores import BrokenStore, MemoryInbox
 from tests.support.postgres_proxy import run_postgres_proxy
@@ -185,3 +186,20 @@ async def test_health_says_for_a_minute_that_a_store_failed() -> None:
         assert await deliver(receiver, "2") == 200
         assert describe() == (True, True)
     assert describe() == (False, False)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_store_whose_file_is_removed_while_it_is_open_accepts_nothing_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, replaced: bool
+) -> None:
+    clock, seen, path = VirtualClock(), list[str](), tmp_path / "inbox.db"
+    receiver = make_receiver(clock, seen, ack=Ack.durable(SqliteInbox(path)))
+    async with receiver:
+        assert await deliver(receiver) == 200
+        await receiver.wait_until_idle()
+        path.unlink()
+        if replaced:
+            path.touch()
+        assert await deliver(receiver, "2") == 503
+        assert "was removed or replaced while it was open" in caplog.text
+    assert len(seen) == 1

@@ -67,6 +67,35 @@ def test_a_record_is_answered_with_its_fields(read: Any, settings: dict[str, Any
         assert client.get("/openapi.json").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({"response_model_include": {"id", "name"}}, {"id", "name"}),
+        ({"response_model_exclude": {"id", "name"}}, ACCOUNT.to_dict().keys() - {"id", "name"}),
+        (
+            {"response_model_exclude_none": True},
+            {name for name, value in ACCOUNT.to_dict().items() if value is not None},
+        ),
+    ],
+)
+def test_fields_that_fastapi_leaves_out_are_not_answered(settings: dict[str, Any], left: set[str]) -> None:
+    app = FastAPI()
+    app.get("/", **settings)(read_record)
+    app.get("/list", **settings)(read_records)
+    with TestClient(app) as client:
+        expected = {name: value for name, value in ACCOUNT.to_dict().items() if name in left}
+        assert client.get("/").json() == expected
+        if "response_model_exclude_none" in settings:
+            assert client.get("/list").json() == [expected]
+
+
+def test_fields_that_pydantic_leaves_out_are_not_written() -> None:
+    owner = Owner(account=ACCOUNT)
+    assert owner.model_dump(include={"account": {"id"}}) == {"account": {"id": ACCOUNT.id}}
+    assert "name" not in owner.model_dump(mode="json", exclude={"account": {"name"}})["account"]
+    assert TypeAdapter(list[Account]).dump_python([ACCOUNT], include={"__all__": {"id"}}) == [{"id": ACCOUNT.id}]
+
+
 def test_openapi_has_the_fields_of_a_record_with_their_types() -> None:
     app = FastAPI()
     app.get("/record")(read_record)

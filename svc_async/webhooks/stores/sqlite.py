@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from svc_async.clock import Clock, SystemClock
-from svc_async.errors import WrongState
+from svc_async.errors import UnusableFile, WrongState
 from svc_async.sqlite import FileFormat, Work, Writer, connect, in_thread, report_unusable
 from svc_async.value_rules import COUNT, DURATION, NAME
 from svc_async.webhooks.stores import inbox_rows as rows
@@ -45,6 +45,7 @@ _LOCK_FORMAT = FileFormat(
 )
 _OF_THE_FILE = (sqlite3.OperationalError, sqlite3.DatabaseError)
 """Errors of SQLite that are exactly of these classes; their subclasses are about what is written."""
+_GONE = "was removed or replaced while it was open, so what it stores is lost when it closes; start the receiver again"
 _MORE_IN, _NO_MORE_IN = 1.0, 3_600.0
 
 
@@ -56,6 +57,7 @@ class _Store:
         self._path = Path(path)
         self._synchronous: Literal["FULL", "NORMAL"] = synchronous
         self._writer: Writer | None = None
+        self._file: tuple[int, int] | None = None
 
     async def __aenter__(self) -> Self:
         await self._close()  # it was left open in an event loop that was closed
@@ -73,6 +75,7 @@ class _Store:
 
     async def _start(self) -> None:
         self._writer = await in_thread(self._open, undo=Writer.close)
+        self._file = self._identify_file()
 
     def _open(self) -> Writer:
         return Writer(connect(self._path, _FORMAT, exclusive=False, synchronous=self._synchronous))
@@ -82,9 +85,19 @@ class _Store:
         if writer is not None:
             await writer.close()
 
+    def _identify_file(self) -> tuple[int, int] | None:
+        """Return what tells the file at the path from others; None if there is none."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     async def _run(self, work: Work[T]) -> T:
         if self._writer is None:
             raise WrongState("the event store is closed")
+        if self._identify_file() != self._file:
+            raise UnusableFile(_FORMAT.parameter, self._path, _GONE)
         try:
             return await self._writer.run(work)
         except sqlite3.DatabaseError as error:
