@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,10 +128,17 @@ def to_plain_values(value: Any, *, describe: Callable[[Record], Mapping[str, Any
 
 def _write(record: Record, info: Any) -> Any:
     """Return `to_dict()` without what the caller of pydantic or FastAPI leaves out."""
+    fields: Any = record.to_dict()
+    if info.include is not None or info.exclude is not None:
+        fields = _make_dict_adapter().dump_python(fields, include=info.include, exclude=info.exclude)
+    return _drop_none(fields) if info.exclude_none else fields
+
+
+@cache
+def _make_dict_adapter() -> Any:
     from pydantic import TypeAdapter  # noqa: PLC0415 - only pydantic calls this
 
-    fields = TypeAdapter(dict[str, Any]).dump_python(record.to_dict(), include=info.include, exclude=info.exclude)
-    return _drop_none(fields) if info.exclude_none else fields
+    return TypeAdapter(dict[str, Any])
 
 
 def _drop_none(value: Any) -> Any:
