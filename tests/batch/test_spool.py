@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -75,18 +76,19 @@ async def test_the_rows_of_a_cursor_are_spooled(path: Path, awaits: bool) -> Non
     """The rows of a second call come from the query again, or from the spool when the cursor has none left."""
     service = FakeService()
     service.script[3] = make_error(403)
-    database = sqlite3.connect(":memory:")
-    database.execute("CREATE TABLE customer (email, phone_number)")
-    database.executemany("INSERT INTO customer VALUES (?, NULL)", [(f"user{row}@example.org",) for row in range(50)])
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE customer (email, phone_number)")
+        people = [(f"user{row}@example.org",) for row in range(50)]
+        database.executemany("INSERT INTO customer VALUES (?, NULL)", people)
 
-    def query() -> Rows:
-        cursor = database.execute("SELECT email, phone_number FROM customer ORDER BY rowid")
-        return from_cursor(_AwaitedCursor(cursor) if awaits else cursor)
+        def query() -> Rows:
+            cursor = database.execute("SELECT email, phone_number FROM customer ORDER BY rowid")
+            return from_cursor(_AwaitedCursor(cursor) if awaits else cursor)
 
-    with pytest.raises(BatchError):
-        await upload(service, query(), path, concurrency=1)
-    assert path.with_name("job.journal.rows").exists()
-    report = await upload(service, query(), path)
+        with pytest.raises(BatchError):
+            await upload(service, query(), path, concurrency=1)
+        assert path.with_name("job.journal.rows").exists()
+        report = await upload(service, query(), path)
     assert (report.read, report.accepted) == (50, 50)
     assert len(service.users) == 50
 
