@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
     from svc_async.users.tables import Columns, Rows
     from svc_async.wire.base_urls import Endpoints
+    from svc_async.wire.envelope import Page
 
 __all__ = [
     "AccessDenied",
@@ -65,6 +66,7 @@ __all__ = [
     "NotFound",
     "OAuth2UserCredentials",
     "OperationDict",
+    "Page",
     "ProductDict",
     "Progress",
     "RateLimited",
@@ -137,6 +139,7 @@ _HOMES = {
     "svc_async.session": ("Session",),
     "svc_async.engine.transport": ("Timeouts",),
     "svc_async.wire.base_urls": ("Endpoints",),
+    "svc_async.wire.envelope": ("Page",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -12,7 +12,7 @@ _REQUIRED = ("cyclopts", "rich", "tomlkit")
 def main() -> int:
     """Run the command line and return the exit code."""
     if any(find_spec(name) is None for name in _REQUIRED):
-        sys.stderr.write('svc-async: the command needs the extra "cli"; run: pip install cyclopts rich tomlkit\n')
+        sys.stderr.write('svc-async: the command needs the extra "cli": pip install "svc-async[cli]"\n')
         return 2
     _replace_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):

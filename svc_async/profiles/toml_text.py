@@ -22,7 +22,7 @@ def edit_table(text: str, name: str, added: Mapping[str, str], removed: Iterable
     try:
         import tomlkit  # noqa: PLC0415 - of the extra "cli"; profiles are read without it
     except ImportError:
-        raise InvalidArgument("profile", "can be changed with the package tomlkit: pip install tomlkit") from None
+        raise InvalidArgument("profile", 'can be changed with the extra "cli": pip install "svc-async[cli]"') from None
     document = tomlkit.parse(text)
     if name not in document:
         document[name] = tomlkit.table()

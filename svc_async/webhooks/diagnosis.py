@@ -17,6 +17,8 @@ _MISSING = "lacks the prefix: it must be sha256= followed by base64"
 _HEX = "is hexadecimal; it must be base64"
 _URL_SAFE = "is URL-safe or unpadded base64; it must be standard base64 with padding"
 _NO_BASE64 = "is not sha256= followed by the base64 of 32 bytes"
+_OF_ANOTHER_PATH = {404, 405}
+"""What a server answers if the receiver has another path."""
 _OTHER_SECRET = "was made with another secret or over other bytes"  # noqa: S105 - a message, not a secret
 
 
@@ -76,10 +78,11 @@ def _list_mistakes(good: str) -> Iterator[tuple[str, str]]:
 
 
 def _diagnose_status(status: int, url: str, location: str) -> str:
+    advice = "; check that the URL has the path of the receiver" if status in _OF_ANOTHER_PATH else ""
     kinds = {
         2: "a success, but not 200",
         3: f"a redirect, which makes the webhook invalid: {_diagnose_redirect(url, location)}",
-        4: "a refusal, which counts as a transient error",
+        4: f"a refusal, which counts as a transient error{advice}",
         5: "a failure, which counts as a transient error",
     }
     return f"the server answered HTTP {status}, {kinds.get(status // 100, 'which is not a final status')}"

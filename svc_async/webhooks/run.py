@@ -36,7 +36,8 @@ _CLAIMED = (
     "its lease has ended"
 )
 _AGAIN = (
-    "events are handled (%d), some of them again: a process ended without closing, or a store could not record them"
+    "handling the events (%d) of a process that ended without closing, or that a store could not record; handlers that "
+    "had begun are called again"
 )
 _NOT_RECORDED = (
     "closed with %d handled events that a store could not record; they are handled again at the next start, or if they "

@@ -264,7 +264,7 @@ async def test_a_missing_extra_is_explained(tmp_path: Path, missing: str) -> Non
     code = f"import sys; sys.modules[{missing!r}] = None; from svc_async.__main__ import main; sys.exit(main())"
     ended = await Command(tmp_path, {})("--help", program=("-c", code))
     assert ended.code == 2
-    assert ended.err == 'svc-async: the command needs the extra "cli"; run: pip install cyclopts rich tomlkit\n'
+    assert ended.err == 'svc-async: the command needs the extra "cli": pip install "svc-async[cli]"\n'
 
 
 @pytest.mark.parametrize(

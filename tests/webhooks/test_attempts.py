@@ -313,7 +313,10 @@ async def test_the_log_names_an_event_directly_before_it_may_kill(
         pass
     reason = "the former ones ended with the process, or a store could not record it"
     assert [record.getMessage() for record in caplog.records] == [
-        "events are handled (2), some of them again: a process ended without closing, or a store could not record them",
+        (
+            "handling the events (2) of a process that ended without closing, or that a store could not record; "
+            "handlers that had begun are called again"
+        ),
         f"post.create poison: handled again, attempt 3 of 5: {reason}",
     ]
 
