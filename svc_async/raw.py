@@ -151,13 +151,16 @@ def _build(method: str, path: str, params: Mapping[str, Param] | None, surface: 
         raise InvalidArgument("method", f"must be one of {', '.join(_METHODS)}")
     if not path.startswith("/") or "?" in path or "#" in path:
         raise InvalidArgument("path", "must start with a slash and have no query; pass `params`")
+    parts = path[1:].split("/")
+    if not {".", ".."}.isdisjoint(parts):
+        raise InvalidArgument("path", "must have no segment `.` or `..`")
     account = _ACCOUNT.search(path)
     template = _ACCOUNT.sub(r"\1{account_id}", path)
     return Request(
         method=method.upper(),
         surface=_choose_surface(path, surface),
         template=template,
-        path="".join(f"/{segment('path', part)}" for part in path[1:].split("/")),
+        path="".join(f"/{segment('path', part)}" for part in parts),
         query=to_pairs(params or {}),
         scope={"account_id": account.group(2)} if account else {},
         shown_path=_shorten(template),

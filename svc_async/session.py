@@ -154,6 +154,7 @@ class Session(RawCalls):
         settings = cast(SessionSettings, session._source)
         proxies, state = settings.proxies or profiles.find_proxies(source.endpoints), settings.state
         if source.state_url and state is None:
+            profiles.check_state_url(source.profile, source.state_url)
             state = shared_state.SharedState.open(source.state_url)
         session._bind(attrs.evolve(settings, proxies=proxies, state=state, origin=SessionOrigin(source.profile)))
         return session

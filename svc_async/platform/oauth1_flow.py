@@ -3,7 +3,6 @@
 request_token(callback=)  →  authorize_url(token), which the user opens  →  access_token(token, verifier=)
 """
 
-import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
 
@@ -14,7 +13,7 @@ from svc_async.auth.credentials import AppCredentials, Credentials, UserCredenti
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import AccessDenied, InvalidArgument
 from svc_async.open_enum import OpenEnum
-from svc_async.value_rules import TEXT, instance_of
+from svc_async.value_rules import TEXT, instance_of, is_absolute_url
 from svc_async.wire.checks import first_problem, not_empty, one_of, satisfies
 from svc_async.wire.envelope import make_unexpected
 from svc_async.wire.params import query_string
@@ -81,14 +80,8 @@ class InvalidatedAccessToken(Record):
     access_token: str = attrs.field(repr=False)
 
 
-_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
-
-
 def _is_callback(value: object) -> bool:
-    if not isinstance(value, str) or value == OUT_OF_BAND:
-        return value == OUT_OF_BAND
-    is_web = value.startswith(("http:", "https:"))
-    return _ABSOLUTE.fullmatch(value) is not None and (not is_web or bool(urlsplit(value).hostname))
+    return value == OUT_OF_BAND or is_absolute_url(value)
 
 
 # Unspecified: where `svc_auth_access_type` (contract UNS-svc-auth-access-type-location) and the verifier

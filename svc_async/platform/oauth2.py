@@ -13,7 +13,7 @@ from svc_async.auth.tokens import AppTokens, UserTokens
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import AccessDenied, InvalidArgument, Unauthorized, UnexpectedAnswer
 from svc_async.open_enum import OpenEnum
-from svc_async.value_rules import TEXT, TEXTS, instance_of, or_none
+from svc_async.value_rules import ABSOLUTE_URL, TEXT, TEXTS, instance_of, or_none
 from svc_async.wire.checks import one_of
 from svc_async.wire.envelope import make_unexpected
 from svc_async.wire.records import Record
@@ -146,7 +146,8 @@ class OAuth2:
 
         Args:
             scopes: the requested scopes, such as `follow.read`; `offline.access` adds a refresh token.
-            redirect_uri: the URL to which the user returns, configured in the app's settings.
+            redirect_uri: the URL to which the user returns, configured in the app's settings; custom schemes are
+                accepted.
             client_id: the OAuth 2.0 client, if the app does not name it.
 
         Contract: AUTH-26.
@@ -154,6 +155,8 @@ class OAuth2:
         if not (scopes and TEXTS.accepts(scopes)):
             raise InvalidArgument("scopes", "must be a sequence of at least one string, such as ['follow.read']")
         TEXT.check("redirect_uri", redirect_uri)
+        if self._pipeline.validate:
+            ABSOLUTE_URL.check("redirect_uri", redirect_uri)
         page = f"{self._pipeline.endpoints.base_url}{_PAGE}"
         client = _find_client(self._app, client_id)
         return grants.begin_authorization(page, client_id=client.client_id, redirect_uri=redirect_uri, scopes=scopes)

@@ -24,7 +24,16 @@ from urllib.request import getproxies, proxy_bypass
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.printable import clean, shorten
 from svc_async.private_files import is_exposed, write_private
-from svc_async.profiles.connection import APP, CLIENT, HOSTS, TOKEN, TRY, ConnectionSettings, parse_settings
+from svc_async.profiles.connection import (
+    APP,
+    CLIENT,
+    HOSTS,
+    TOKEN,
+    TRY,
+    ConnectionSettings,
+    check_state_url,
+    parse_settings,
+)
 from svc_async.profiles.toml_text import edit_table
 from svc_async.value_rules import NAME, TEXT_BY_TEXT, instance_of, or_none
 from svc_async.wire.base_urls import Endpoints, proxy_url
@@ -34,6 +43,7 @@ __all__ = [
     "SETTINGS",
     "ConnectionSettings",
     "check",
+    "check_state_url",
     "default_path",
     "find",
     "find_proxies",
@@ -216,15 +226,15 @@ def find_state_url(profile: str | None = None, *, environ: Mapping[str, str] | N
     profile `default`, unless another profile is named or `SVC_*` variables come before it.
 
     Raises:
-        InvalidArgument: there is no such profile.
+        InvalidArgument: there is no such profile, or it is not the URL of a PostgreSQL database.
         UnusableFile: the file of profiles cannot be read.
     """
     chosen = (profile, _read_profile(profile)) if profile else _read_chosen(environ)
-    found = chosen[1].get("state_url") if chosen else None
-    found = found or _read_variables(environ).get("state_url")
+    found = check_state_url(chosen[0], chosen[1].get("state_url")) if chosen else None
+    found = found or check_state_url(None, _read_variables(environ).get("state_url"))
     if found or chosen or set_variables(environ) or not is_stored("default"):
         return found
-    return _read_profile("default").get("state_url")
+    return check_state_url("default", _read_profile("default").get("state_url"))
 
 
 def set_variables(environ: Mapping[str, str] | None = None) -> Sequence[str]:
@@ -237,7 +247,7 @@ def find_proxies(endpoints: Endpoints) -> dict[Surface, str]:
     """Return the proxy of each host, from the usual variables (`HTTPS_PROXY`, `NO_PROXY`).
 
     Raises:
-        InvalidArgument: a proxy is not an HTTP proxy.
+        InvalidArgument: names the variable that is not the URL of an HTTP proxy.
     """
     variables = _Values(getproxies())
     proxies: dict[Surface, str] = {}
@@ -245,7 +255,7 @@ def find_proxies(endpoints: Endpoints) -> dict[Surface, str]:
         parts = urlsplit(url or "")
         name = parts.scheme if variables.get(parts.scheme) else "all"
         if variables.get(name) and parts.hostname and not proxy_bypass(parts.hostname):
-            proxies[surface] = proxy_url(variables[name])
+            proxies[surface] = proxy_url(variables[name], f"{name.upper()}_PROXY")
     return proxies
 
 

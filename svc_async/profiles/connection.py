@@ -8,6 +8,7 @@ import attrs
 
 from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials, UserCredentials
 from svc_async.errors import InvalidArgument
+from svc_async.state.database_url import DatabaseUrl
 from svc_async.wire.base_urls import Endpoints
 
 __all__ = ["APP", "CLIENT", "HOSTS", "TOKEN", "TRY", "ConnectionSettings", "parse_settings"]
@@ -66,7 +67,7 @@ def parse_settings(
     Raises:
         InvalidArgument: names the settings that are missing, or the one that cannot be used.
     """
-    origin = "the environment" if name is None else f"the profile {name!r}"
+    origin = _describe_origin(name)
     has_app = any(name in settings for name in (*APP, *CLIENT))
     # Without any setting, the message names those of a user, the most common case.
     has_user = any(name in settings for name in TOKEN) or not (has_app or "bearer_token" in settings)
@@ -77,7 +78,7 @@ def parse_settings(
         raise InvalidArgument(
             "credentials", f"are not complete in {origin}: {', '.join(missing)} missing; set them{advice}, {TRY}"
         )
-    place = "" if name is None else f"of {origin} "
+    place = _describe_place(name)
     build = partial(_build, settings=settings, spell=spell, place=place)
     app = build(AppCredentials, _APP_FIELDS) if has_app else None
     user = build(UserCredentials, _USER_FIELDS) if has_user else None
@@ -92,6 +93,37 @@ def parse_settings(
         endpoints=build(Endpoints, _HOST_FIELDS),
         state_url=settings.get("state_url"),
     )
+
+
+def check_state_url(name: str | None, url: str | None) -> str | None:
+    """Return the URL of the shared state, None if there is none.
+
+    Args:
+        name: the profile that has it; None is the environment.
+        url: the setting.
+
+    Raises:
+        InvalidArgument: it is not the URL of a PostgreSQL database; the message names the setting.
+    """
+    try:
+        if url is not None:
+            DatabaseUrl.parse(url)
+    except InvalidArgument as error:
+        setting = "SVC_STATE_URL" if name is None else "state_url"
+        problem = InvalidArgument(setting, _describe_place(name) + error.rule)
+    else:
+        return url
+    del url  # its password must not be among the locals of a traceback
+    raise problem
+
+
+def _describe_origin(name: str | None) -> str:
+    return "the environment" if name is None else f"the profile {name!r}"
+
+
+def _describe_place(name: str | None) -> str:
+    """Return what a message adds to the name of a setting; the name of a variable says its place."""
+    return "" if name is None else f"of {_describe_origin(name)} "
 
 
 def _build(

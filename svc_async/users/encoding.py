@@ -37,6 +37,7 @@ __all__ = [
 SLICE_ROWS = 512
 """Rows that are read and encoded between two turns of the event loop."""
 
+_FOR_A_MAPPING = "must be a tuple of values, one for each column; mappings are passed without Rows"
 _EXAMPLE = '{"email": "a@b.example"}'
 
 BadIdentifiers = Literal["fail", "drop"]
@@ -115,6 +116,7 @@ class RowEncoder:
         _check_columns(columns, identifiers)
         self._drops = bad_identifiers == "drop"
         self._width = len(columns)
+        self._rule = f"must have {self._width} value{'s' * (self._width != 1)}, one for each column"
         self._identifiers = [identifier for name, identifier in identifiers.items() if name in columns]
         self._columns = [columns.index(identifier.name) for identifier in self._identifiers]
 
@@ -154,14 +156,14 @@ class RowEncoder:
             if len(rows.columns) == self._width:
                 return rows.columns
             rows = list(rows)
+        if not rows:
+            return [()] * self._width
         try:
             columns = [[value for (value,) in rows]] if self._width == 1 else list(zip(*rows, strict=True))
         except (TypeError, ValueError):
             columns = []
-        if len(columns) == self._width:
+        if len(columns) == self._width and not isinstance(rows[0], Mapping):  # whose keys were read as values
             return columns
-        if not rows:
-            return [()] * self._width
         return list(zip(*self._fill_invalid(rows, invalid), strict=True))
 
     def _fill_invalid(self, rows: Sequence[object], invalid: dict[int, str]) -> Iterable[Sequence[object]]:
@@ -169,7 +171,7 @@ class RowEncoder:
             if isinstance(row, Sequence) and not isinstance(row, str) and len(row) == self._width:
                 yield row
             else:
-                invalid[index] = f"must have {self._width} value{'s' * (self._width != 1)}, one for each column"
+                invalid[index] = _FOR_A_MAPPING if isinstance(row, Mapping) else self._rule
                 yield (None,) * self._width
 
 
@@ -251,6 +253,8 @@ class MemberEncoder:
 
 
 def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
+    if isinstance(columns, str):
+        raise InvalidArgument("columns", "must be a sequence of names, such as ['email']")
     if not columns or not set(columns) <= set(known):
         unknown = [column for column in columns if column not in known]
         raise InvalidArgument("columns", f"must be among {', '.join(known)}{_propose_key(unknown, known)}")

@@ -4,18 +4,21 @@ A setting of a wrong type would otherwise fail when it is first used, which may 
 is also a validator of attrs, which names the field.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from math import inf, isfinite
 from typing import Any, TypeGuard
+from urllib.parse import urlsplit
 
 import attrs
 
 from svc_async.errors import InvalidArgument
 
 __all__ = [
+    "ABSOLUTE_URL",
     "CLOCK",
     "COUNT",
     "DATE",
@@ -38,6 +41,7 @@ __all__ = [
     "function_of",
     "has_members",
     "instance_of",
+    "is_absolute_url",
     "is_aware",
     "is_generator_function",
     "is_number",
@@ -86,6 +90,16 @@ def is_number(value: object) -> TypeGuard[float]:
 def is_whole(value: object) -> TypeGuard[int]:
     """Return whether a value is an int; a bool is none."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+_WITH_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
+
+
+def is_absolute_url(value: object) -> bool:
+    """Return whether a value is the URL of a web page with its host, or one with a scheme of an app."""
+    if not isinstance(value, str) or not _WITH_SCHEME.fullmatch(value):
+        return False
+    return not value.startswith(("http:", "https:")) or bool(urlsplit(value).hostname)
 
 
 def _are_texts(values: Any) -> bool:
@@ -171,6 +185,7 @@ def one_of(values: Sequence[str]) -> ValueRule:
 
 _LONGEST_NAME = 200
 
+ABSOLUTE_URL = ValueRule(is_absolute_url, "an absolute URL")
 COUNT = whole_number(1)
 DATE = instance_of(date, "a date")
 DURATION = instance_of(timedelta, "a timedelta")

@@ -87,8 +87,12 @@ class Endpoints:
         return url
 
 
-def proxy_url(value: str) -> str:
+def proxy_url(value: str, name: str = "proxy") -> str:
     """Return the full URL of a proxy; without a scheme it is `http://`.
+
+    Args:
+        value: the URL, or host and port.
+        name: the setting, for messages.
 
     Raises:
         InvalidArgument: it is not the URL of an HTTP proxy. The message leaves it out: it may contain a password.
@@ -97,5 +101,5 @@ def proxy_url(value: str) -> str:
     parts = _split(url)
     if parts is None or not parts.hostname or parts.scheme not in _DEFAULT_PORTS:
         del value, url, parts  # the password must not be among the locals of a traceback
-        raise InvalidArgument("proxy", "must be the URL of an HTTP proxy: http://host:port")
+        raise InvalidArgument(name, "must be the URL of an HTTP proxy: http://host:port")
     return url

@@ -121,6 +121,20 @@ async def test_an_unknown_column_is_refused_with_the_nearest_name(
         await audience.users.upload(table)
 
 
+@pytest.mark.parametrize("columns", ["email", "mail"])
+async def test_one_column_is_a_sequence_too(audience: CustomAudienceHandle, columns: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"^columns must be a sequence of names, such as \['email'\]"):
+        await audience.users.upload(Rows(columns, [("a@b.de",)]))
+
+
+@pytest.mark.parametrize("columns", [["email"], ["email", "phone_number"]])
+async def test_mappings_are_not_taken_for_rows(audience: CustomAudienceHandle, columns: list[str]) -> None:
+    rows: list[Any] = [dict.fromkeys(columns, "a@b.de"), dict.fromkeys(columns, "b@b.de")]
+    report = await audience.users.upload(Rows(columns, rows))
+    reason = "must be a tuple of values, one for each column; mappings are passed without Rows"
+    assert [failure.reason for failure in report.failures] == [reason, reason]
+
+
 async def test_an_unknown_key_of_a_later_member_fails_that_row(
     sandbox: Sandbox, audience: CustomAudienceHandle
 ) -> None:

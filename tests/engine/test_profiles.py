@@ -274,7 +274,11 @@ def test_a_proxy_without_a_scheme_is_taken_and_one_of_another_kind_is_refused(
 
     assert set(profiles.find_proxies(endpoints).values()) == {"http://proxy.example.test:3128"}
     monkeypatch.setenv("https_proxy", "socks5://proxy.example.test")
-    with pytest.raises(InvalidArgument, match="^proxy must"):
+    with pytest.raises(InvalidArgument, match="^HTTPS_PROXY must be the URL of an HTTP proxy"):
+        profiles.find_proxies(endpoints)
+    monkeypatch.delenv("https_proxy")
+    monkeypatch.setenv("ALL_PROXY", "socks5://proxy.example.test")
+    with pytest.raises(InvalidArgument, match="^ALL_PROXY must be the URL of an HTTP proxy"):
         profiles.find_proxies(endpoints)
 
 

@@ -413,6 +413,11 @@ async def test_a_method_that_is_none_is_refused(session: Session, method: str) -
         await session.request(method, "/12/accounts")
 
 
+async def test_a_path_leads_nowhere_else(session: Session) -> None:
+    with pytest.raises(InvalidArgument, match=r"^path must have no segment `\.` or `\.\.`$"):
+        await session.request("GET", "/12/accounts/../x")
+
+
 async def test_a_surface_that_is_none_is_refused(session: Session) -> None:
     with pytest.raises(InvalidArgument, match="^surface must be one of base, ads, ads_sandbox$"):
         await session.request("GET", "/12/accounts", surface="moon")

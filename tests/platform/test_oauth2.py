@@ -147,6 +147,15 @@ async def test_scopes_are_several(service: ScriptedServer, scopes: Any) -> None:
             session.oauth2.authorization_url(scopes=scopes, redirect_uri=BACK)
 
 
+@pytest.mark.parametrize("uri", ["", "foo", "/back", "https://", "a b:c"])
+async def test_a_redirect_uri_is_an_absolute_url(service: ScriptedServer, uri: str) -> None:
+    async with service.session(PUBLIC) as session:
+        with pytest.raises(InvalidArgument, match="^redirect_uri must be an absolute URL$"):
+            session.oauth2.authorization_url(scopes=SCOPES, redirect_uri=uri)
+        pending = session.oauth2.authorization_url(scopes=SCOPES, redirect_uri="app.shop:/back")
+    assert parse_qs(urlsplit(pending.url).query)["redirect_uri"] == ["app.shop:/back"]
+
+
 @pytest.mark.parametrize("token", ["a\r\nX-Injected: 1", "", " ", "caf\u00e9", "\ud800", "\0"])
 async def test_a_token_that_no_header_can_carry_is_an_unexpected_answer(service: ScriptedServer, token: str) -> None:
     service.on("POST", "/oauth2/token", Answer({"token_type": "bearer", "access_token": token}))

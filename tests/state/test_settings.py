@@ -120,6 +120,26 @@ async def test_a_state_that_cannot_be_reached_is_an_error_unless_it_is_not_requi
     assert "hush" not in caplog.text
 
 
+@pytest.mark.parametrize("profile", [None, "default"])
+def test_a_url_that_cannot_be_used_is_named_by_where_it_stands(
+    monkeypatch: pytest.MonkeyPatch, profile: str | None
+) -> None:
+    rule = "must begin with postgresql:// and name a database"
+    if profile:
+        write(f'[default]\n{HOSTS}{USER}state_url = "mysql://u:hush@h/x"\n')
+        says = f"^state_url of the profile 'default' {rule}$"
+    else:
+        for name, value in {**SERVICE, "SVC_STATE_URL": "mysql://u:hush@h/x"}.items():
+            monkeypatch.setenv(name, value)
+        says = f"^SVC_STATE_URL {rule}$"
+    with pytest.raises(InvalidArgument, match=says) as caught:
+        Session.from_profile(profile) if profile else Session.from_env()
+    assert "hush" not in list_own_locals(caught.value)
+    with pytest.raises(InvalidArgument, match=says) as caught:
+        profiles.find_state_url(profile)
+    assert "hush" not in list_own_locals(caught.value)
+
+
 PROFILES = f'[default]\n{HOSTS}{USER}state_url = "postgresql://default"\n[bare]\n{HOSTS}{USER}'
 
 
