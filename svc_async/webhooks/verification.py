@@ -90,7 +90,7 @@ class Rejected(SvcError):
     """
 
     def __init__(self, reason: RejectReason) -> None:
-        super().__init__(f"the request is rejected: {reason.value.replace('_', ' ')}; {ADVICE[reason].next_step}")
+        super().__init__(f"the request is rejected: {reason.value}; {ADVICE[reason].next_step}")
         self.reason = reason
 
     @property

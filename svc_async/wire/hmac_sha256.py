@@ -34,8 +34,12 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 
 
 def _check_secret(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
-    if not isinstance(value, str) or not value or value != value.strip():
-        raise InvalidArgument(field.name, "must be a non-empty string without surrounding white space")
+    if not isinstance(value, str):
+        raise InvalidArgument(field.name, f"must be a string, not {'None' if value is None else type(value).__name__}")
+    if not value:
+        raise InvalidArgument(field.name, "must be a non-empty string")
+    if value != value.strip():
+        raise InvalidArgument(field.name, "must have no white space at its ends, such as the line break of a file")
 
 
 def _check_header(_: object, field: "attrs.Attribute[Any]", value: object) -> None:

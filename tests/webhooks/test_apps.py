@@ -155,7 +155,7 @@ def test_what_is_no_verified_delivery_is_an_error(request_: SignedRequest, reaso
         with pytest.raises(Rejected) as caught:
             verify(request_.body, request_.headers)
         assert (caught.value.reason, caught.value.status) == (reason, status)
-        problem, next_step = f"the request is rejected: {reason.value.replace('_', ' ')}", ADVICE[reason].next_step
+        problem, next_step = f"the request is rejected: {reason.value}", ADVICE[reason].next_step
         assert str(caught.value) == f"{problem}; {next_step}"
 
 

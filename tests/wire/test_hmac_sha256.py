@@ -136,10 +136,20 @@ def test_a_token_of_another_alphabet_is_refused(query: bytes) -> None:
         crc_token(query)
 
 
-@pytest.mark.parametrize("secret", ["", " test", "test\n", None])
-def test_a_key_needs_a_secret(secret: str) -> None:
-    with pytest.raises(InvalidArgument, match="secret must be a non-empty string"):
+@pytest.mark.parametrize(
+    ("secret", "rule"),
+    [
+        ("", "secret must be a non-empty string"),
+        (" test", "secret must have no white space at its ends"),
+        ("test\n", "secret must have no white space at its ends, such as the line break of a file"),
+        (None, "secret must be a string, not None"),
+        (b"test", "secret must be a string, not bytes"),
+    ],
+)
+def test_a_key_needs_a_secret(secret: Any, rule: str) -> None:
+    with pytest.raises(InvalidArgument, match=rule) as caught:
         SigningKey(secret)
+    assert "test" not in str(caught.value)
 
 
 @pytest.mark.parametrize("header", ["", "x y", "x:", "\u00e9"])
