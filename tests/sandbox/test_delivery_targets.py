@@ -55,10 +55,36 @@ async def test_a_receiver_that_hangs_up_or_is_not_there_is_closed(v2: V2Client) 
     runner, address = await serve(handler)
     v2.sandbox.deliver_to(URL, address)
     got = await v2("POST", "/2/webhooks", json={"url": URL})
-    assert "CrcValidationFailed: the challenge was not answered as it should be: closed" in got.json["detail"]
+    failed = "CrcValidationFailed: the challenge was not answered as it should be: "
+    assert f"{failed}the connection was closed before an answer" in got.json["detail"]
     await runner.cleanup()
+    for host in ("127.0.0.1", "localhost"):
+        v2.sandbox.deliver_to(URL, address.replace("127.0.0.1", host))
+        again = await v2("POST", "/2/webhooks", json={"url": URL})
+        assert (
+            f"{failed}nothing listens at {host}:{address.rpartition(':')[2].partition('/')[0]}" in again.json["detail"]
+        )
+    v2.sandbox.deliver_to(URL, RecordingReceiver("another secret"))
     again = await v2("POST", "/2/webhooks", json={"url": URL})
-    assert ": closed (" in again.json["detail"]
+    assert f"{failed}wrong token (is it signed with the consumer secret of this app?)" in again.json["detail"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [(404, b"no such page", "HTTP 404 (no such page)"), (503, b"", "HTTP 503"), (302, b"", "HTTP 302")],
+)
+async def test_a_refusal_of_the_check_is_named_by_its_status(
+    v2: V2Client, hook: RecordingReceiver, status: int, body: bytes, reason: str
+) -> None:
+    hook.crc = lambda _: (status, {}, body)
+    v2.sandbox.deliver_to(URL, hook)
+    got = await v2("POST", "/2/webhooks", json={"url": URL})
+    assert got.json["detail"].endswith(f": the challenge was not answered as it should be: {reason}")
+
+
+async def test_a_url_that_is_forwarded_nowhere_is_named_as_such(v2: V2Client) -> None:
+    got = await v2("POST", "/2/webhooks", json={"url": "https://elsewhere.example.test/svc"})
+    assert got.json["detail"].endswith("should be: the sandbox forwards this URL to no receiver")
 
 
 @pytest.mark.rule("WH-26")
@@ -74,7 +100,7 @@ async def test_a_receiver_that_is_silent_behind_a_socket_times_out_on_the_sandbo
     task = asyncio.create_task(v2("POST", "/2/webhooks", json={"url": URL}))
     await v2.sandbox.requests.wait()
     await v2.clock.advance(seconds=10)
-    assert ": timeout (no answer within 10 s)" in (await task).json["detail"]
+    assert "should be: no answer within 10 s" in (await task).json["detail"]
     silent.set()
     await runner.cleanup()
 

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 from svc_async.sandbox.api.v2 import make_refusal, operation
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.crc_checks import Webhook
-from svc_async.sandbox.push.outbound import Verdict
+from svc_async.sandbox.push.outbound import Attempt, Verdict
 from svc_async.sandbox.push.replays import ReplayWindow
 from svc_async.sandbox.refusal import Basis, Refusal
 from svc_async.sandbox.server.open_response import OpenResponse
@@ -19,6 +19,7 @@ from svc_async.sandbox.server.params import json_field, text
 __all__ = ["OPERATIONS", "check_url", "find_webhook"]
 
 _HINTS = {Verdict.WRONG_TOKEN: "is it signed with the consumer secret of this app?"}
+_WITHOUT_ANSWER = frozenset({Verdict.CLOSED, Verdict.TIMEOUT, Verdict.UNMAPPED})
 _REPLAY_MOVED = datetime(2026, 3, 25, 16, tzinfo=UTC)  # WH-51: 12:00 in New York, which is UTC-4 by then
 
 
@@ -29,10 +30,9 @@ async def _create(call: Call, response: OpenResponse) -> Answer:
     with response.release_clock():
         check = await call.app_channels.crc_checks.check_new(url)
     if not check.ok:
-        message = f"the challenge was not answered as it should be: {check.verdict}"
-        hint = check.reason or _HINTS.get(check.verdict)
-        reason = f"{message} ({hint})" if hint else message
-        raise _refuse(400, "CrcValidationFailed", reason, rule="ASM-42")
+        reason = _describe_failure(check)
+        message = f"the challenge was not answered as it should be: {reason}"
+        raise _refuse(400, "CrcValidationFailed", message, rule="ASM-42")
     _check_room(call, url)  # again: another request may have registered one during the check
     now = call.sandbox.clock.now()
     webhook = Webhook(
@@ -41,6 +41,15 @@ async def _create(call: Call, response: OpenResponse) -> Answer:
     call.app_channels.webhooks[webhook.id] = webhook
     call.app_channels.crc_checks.schedule(webhook)
     return Answer({"data": webhook.public_fields})
+
+
+def _describe_failure(check: Attempt) -> str:
+    """Return what happened, in words if no answer came, and else with what the answer says."""
+    if check.verdict in _WITHOUT_ANSWER and check.reason:
+        return check.reason
+    verdict = check.verdict if check.verdict is Verdict.WRONG_TOKEN or not check.status else f"HTTP {check.status}"
+    hint = check.reason or _HINTS.get(check.verdict)
+    return f"{verdict} ({hint})" if hint else verdict
 
 
 def _list(call: Call) -> Answer:

@@ -6,6 +6,7 @@ URLs do not leave the machine, unless the configuration allows egress: then they
 """
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -22,6 +23,7 @@ from svc_async.sandbox.push.egress import is_public, make_socket_factory
 __all__ = ["AsgiApp", "DeliveryTargets", "Receiver", "Target", "TargetAnswer", "TargetRequest", "UnmappedUrl"]
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_REFUSED = frozenset({errno.ECONNREFUSED, None})  # None: all addresses of a name have refused
 _READ_AT_MOST = 1024 * 1024
 _NO_TARGET = (
     "a target is an object with handle(), an ASGI application or an http address on loopback; pass "
@@ -164,9 +166,20 @@ def _send_over_http(client: _Client, address: str) -> Send:
         except aiohttp.ClientSSLError as error:
             raise ssl.SSLError(str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise ConnectionError(str(error) or type(error).__name__) from error
+            raise ConnectionError(_describe_failure(error, url)) from error
 
     return send
+
+
+def _describe_failure(error: Exception, url: URL) -> str:
+    """Return why there is no answer, in the words of somebody who looks for the mistake at the receiver."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"the host name {url.host} cannot be resolved"
+    if isinstance(error, aiohttp.ClientConnectorError) and error.errno in _REFUSED:
+        return f"nothing listens at {url.host}:{url.port}"
+    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
+        return "the connection was closed before an answer"
+    return str(error) or type(error).__name__
 
 
 async def _request(http: aiohttp.ClientSession, sent: TargetRequest, url: URL) -> TargetAnswer:
