@@ -122,14 +122,17 @@ def session_from(
 
 
 def find_signing_key(profile: str | None) -> SigningKey:
-    """Return the consumer secret of the profile, SVC_PROFILE, SVC_CONSUMER_SECRET or the profile `default`."""
+    """Return the consumer secret of the profile, SVC_PROFILE, SVC_CONSUMER_SECRET or the profile `default`.
+
+    Its `key_id` says where it was found, for messages.
+    """
     chosen = profiles.from_profile(profile) if profile else profiles.from_variable()
     secret = None if chosen else os.environ.get("SVC_CONSUMER_SECRET")
     if secret:
-        return SigningKey(secret)
+        return SigningKey(secret, key_id="SVC_CONSUMER_SECRET")
     if not chosen and not profiles.default_path().exists():
         raise InvalidArgument("credentials", "need SVC_CONSUMER_SECRET, the secret of your app")
     source = chosen or profiles.from_profile("default")
     if source.app is None:
         raise InvalidArgument("credentials", f"need consumer_secret, which is not in {source.origin}")
-    return SigningKey(source.app.consumer_secret)
+    return SigningKey(source.app.consumer_secret, key_id=f"consumer_secret of {source.origin}")

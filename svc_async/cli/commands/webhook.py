@@ -10,7 +10,7 @@ import attrs
 from cyclopts import App
 
 from svc_async.cli.commands.register import register
-from svc_async.cli.commands.webhook_check import check
+from svc_async.cli.commands.webhook_check import check, name_secret
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port, describe_listening
 from svc_async.cli.output.console import print_error, say, show
@@ -103,7 +103,8 @@ def verify(file: Path, /, *, signature: str, profile: str | None = None, as_json
         profile: Use the secret of this profile, not SVC_CONSUMER_SECRET.
         as_json: Print only JSON.
     """
-    problem = diagnose_signature(find_signing_key(profile), _read(file), signature)
+    key = find_signing_key(profile)
+    problem = name_secret(diagnose_signature(key, _read(file), signature), key)
     if as_json:
         show_json({"ok": problem is None, "problem": problem})
     else:
@@ -184,4 +185,4 @@ def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise InvalidArgument("FILE", f"cannot be read: {error.strerror}") from None
+        raise InvalidArgument("FILE", f"{file} cannot be read: {error.strerror}") from None

@@ -17,11 +17,11 @@ from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import SystemClock
 from svc_async.engine.transport import Timeouts, Transport, WireRequest
 from svc_async.errors import InvalidArgument, SvcError
-from svc_async.webhooks.diagnosis import diagnose_crc
+from svc_async.webhooks.diagnosis import OTHER_SECRET, diagnose_crc
 from svc_async.wire.envelope import Answer
 from svc_async.wire.hmac_sha256 import SigningKey
 
-__all__ = ["check"]
+__all__ = ["check", "name_secret"]
 
 _SECONDS = 10.0  # Unspecified: how long the service waits for a CRC answer (UNS-crc-timeout)
 _SECOND_REQUEST = (
@@ -82,6 +82,7 @@ async def _send_checks(transport: Transport, url: str, key: SigningKey) -> _Find
     seconds = clock.monotonic() - began
     location = answer.headers.get("location", "")
     problem = diagnose_crc(key, token, status=answer.status, body=answer.body, url=url, location=location)
+    problem = name_secret(problem, key)
     if problem is None and await _signs_anything(transport, url, key):
         problem = "it signs any crc_token, even a forged event; it must refuse tokens with other characters"
     return _Finding(problem=problem, status=answer.status, seconds=seconds)
@@ -99,6 +100,13 @@ async def _signs_anything(transport: Transport, url: str, key: SigningKey) -> bo
     except SvcError:
         return False
     return diagnose_crc(key, _FORGED, status=answer.status, body=answer.body) is None
+
+
+def name_secret(problem: str | None, key: SigningKey) -> str | None:
+    """Return a problem with a signature; if the secret may be another one, say which one the command has used."""
+    if problem is None or not problem.endswith(OTHER_SECRET):
+        return problem
+    return f"{problem}; it was compared with {key.key_id}: check that both sides have the consumer secret of one app"
 
 
 def _check_url(url: str) -> None:
