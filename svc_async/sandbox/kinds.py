@@ -26,15 +26,22 @@ def check_kind(name: str, kind: Any, value: object) -> None:
         raise ValueError(f"{name} must be {words}")
 
 
-def check_bounds(name: str, kind: type[int] | type[float], value: object, *, least: int = 0) -> None:
+def check_bounds(name: str, kind: type[int] | type[float], value: object, *, least: int = 0, meaning: str = "") -> None:
     """Check that a value is a finite number of a type, and at least as large as a bound.
+
+    Args:
+        name: the name of the value.
+        kind: the type.
+        value: the value.
+        least: the bound.
+        meaning: what the number counts, for the message.
 
     Raises:
         ValueError: it is not; the message names it, and says what it must be.
     """
     accepts, words = _find_rule(kind)
     if not accepts(value) or not least <= value < inf:  # type: ignore[operator]  # it is a number
-        raise ValueError(f"{name} must be {words} of at least {least}")
+        raise ValueError(f"{name} must be {words} of at least {least}{meaning and f': {meaning}'}")
 
 
 def check_json_object(name: str, value: object) -> None:

@@ -105,7 +105,7 @@ TRIGGER: dict[str, tuple[tuple[Any, ...], str]] = {
     "keyword": ((5, b"x", ["x"]), "must be a string, or None"),
 }
 FAULTS: dict[str, tuple[tuple[Any, ...], str]] = {
-    "duplicate": ((-1, "1", 1.5, True), "must be a whole number of at least 0"),
+    "duplicate": ((-1, "1", 1.5, True), "must be a whole number of at least 0: how many more times it is sent"),
     "reorder": ((5, "yes", None), "must be True or False"),
     "corrupt_signature": ((5, "yes", None), "must be True or False"),
     "sign_with": ((5, b"secret", ["secret"]), "must be a string, or None"),

@@ -74,7 +74,7 @@ class DeliveryFault:
     delay: float = 0.0
 
     def __attrs_post_init__(self) -> None:
-        check_bounds("duplicate", int, self.duplicate)
+        check_bounds("duplicate", int, self.duplicate, meaning="how many more times it is sent")
         check_kind("reorder", bool, self.reorder)
         check_kind("corrupt_signature", bool, self.corrupt_signature)
         check_kind("sign_with", str | None, self.sign_with)
