@@ -131,6 +131,7 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "cluster": "--cluster",
         "custom_audience_id": "--audience",
         "do_not_reach_list_id": "--list",
+        "event_type": "--event",
         "product_catalog_id": "--catalog",
         "header": "--columns",
         "state_url": "--state-url",

@@ -132,8 +132,20 @@ async def test_a_webhook_that_is_valid_already_is_not_said_to_be_checked(command
         (("https://hooks.example.test/a b",), "url must consist of visible ASCII characters: percent-encode others"),
         (("https://x.test/svc", "--event", "post.create"), "--event and --user go together"),
         (("https://x.test/svc", "--user", "7"), "--event and --user go together"),
+        (("https://x.test/svc", "--event", "post.create", "--user", "abc"), "--user must be the id of a user"),
     ],
 )
 async def test_what_cannot_be_registered_is_exit_2(command: Command, arguments: tuple[str, ...], reason: str) -> None:
     ended = await command("webhook", "register", *arguments)
     assert (ended.code, reason in ended.err) == (2, True)
+
+
+async def test_a_type_of_event_that_the_service_refuses_is_said_to_be_that_of_the_option(
+    command: Command, sandbox: Sandbox
+) -> None:
+    url = "https://hooks.example.test/svc"
+    sandbox.deliver_to(url, WebhookReceiver(keys=[SigningKey(sandbox.credentials["consumer_secret"])]))
+    ended = await command("webhook", "register", url, "--event", "post.creat", "--user", "7")
+    assert (ended.code, ended.err.endswith("; check --event\n")) == (1, True)
+    ended = await command("webhook", "register", url, "--event", "PostCreate", "--user", "7")
+    assert (ended.code, "--event must be a dot-separated name such as post.create" in ended.err) == (2, True)

@@ -13,7 +13,7 @@ from svc_async.cli.output.console import say
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
-from svc_async.errors import InvalidArgument
+from svc_async.errors import BadRequest, InvalidArgument
 from svc_async.events.models import EventFilter
 from svc_async.platform.activity import Subscription, Subscriptions
 from svc_async.platform.webhooks import Webhook, check_url
@@ -21,6 +21,9 @@ from svc_async.session import Session
 from svc_async.wire.route import Surface
 
 __all__ = ["register"]
+
+_OPTIONS = {"event_type": "--event", "user_id": "--user"}
+"""The options by what the service calls their values."""
 
 
 def register(
@@ -48,6 +51,8 @@ def register(
     """
     if bool(event) != bool(user):
         raise InvalidArgument("--event and --user", "go together: the events of a user")
+    if user and not (user.isascii() and user.isdigit()):
+        raise InvalidArgument("--user", "must be the id of a user, a string of digits")
     check_url(url)
     wanted = _Registration(url, tuple(dict.fromkeys(event or ())), user, move)
     registered = asyncio.run(_register(wanted, profile))
@@ -119,10 +124,21 @@ async def _subscribe(
     subscriptions: Subscriptions, webhook: Webhook, event: str, existing: Subscription | None, user: str | None
 ) -> Subscription:
     if existing is None:
-        return await subscriptions.create(event_type=event, user_id=user, webhook_id=webhook.id)
+        return await _create(subscriptions, webhook, event, user)
     if existing.webhook_id != webhook.id:
         return await subscriptions.update(existing.subscription_id, webhook_id=webhook.id)
     return existing
+
+
+async def _create(subscriptions: Subscriptions, webhook: Webhook, event: str, user: str | None) -> Subscription:
+    """Subscribe to events; a refusal of a parameter says which option gives it."""
+    try:
+        return await subscriptions.create(event_type=event, user_id=user, webhook_id=webhook.id)
+    except BadRequest as error:
+        options = [option for name, option in _OPTIONS.items() if name in str(error)]
+        if options and not error.has_code("DuplicateSubscription"):
+            error.add_note(f"check {' and '.join(options)}")
+        raise
 
 
 def _summarize(registered: _Registered) -> str:
