@@ -31,6 +31,31 @@ async def test_an_event_happens_on_a_running_sandbox(command: Command, sandbox: 
     assert (happened["payload"]["text"], happened["payload"]["public_metrics"]["like_count"]) == ("Hello there", 7)
 
 
+async def test_an_event_of_a_user_to_whom_nobody_is_subscribed_names_those_that_have_subscribers(
+    command: Command, sandbox: Sandbox
+) -> None:
+    receiver = WebhookReceiver(keys=[SigningKey(sandbox.app["consumer_secret"])])
+    trigger = ("trigger", "post.create", "--user", "12", "--url", sandbox.base_url)
+    sandbox.deliver_to(URL, receiver)
+    async with receiver, Session.sandbox(sandbox) as session:
+        webhook = await session.webhooks.create(URL)
+        for event, user, webhook_id in (
+            ("post.create", "21", webhook.id),
+            ("dm.read", "3", webhook.id),
+            ("post.create", "4", None),
+        ):
+            await session.activity.subscriptions.create(event_type=event, user_id=user, webhook_id=webhook_id)
+        ended = await command(*trigger)
+        assert ended.out == (
+            "post.create happened to user 12; no webhook is subscribed to it, but to that of user 21 (--user).\n"
+        )
+        assert (await command(*trigger, "--json")).result["subscribed_users"] == ["21"]
+        await session.activity.subscriptions.create(
+            event_type="post.create", user_id="12", keyword="harbour", webhook_id=webhook.id
+        )
+        assert (await command(*trigger)).out == "post.create happened to user 12; no webhook is subscribed to it.\n"
+
+
 async def test_an_event_for_an_invalid_webhook_goes_nowhere(command: Command, sandbox: Sandbox) -> None:
     other = "https://hooks.example.test/other"
     right, wrong = (WebhookReceiver(keys=[SigningKey(secret)]) for secret in (sandbox.app["consumer_secret"], "wrong"))
@@ -83,12 +108,13 @@ async def test_the_payload_comes_from_a_file_or_from_standard_input(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (None, "--payload cannot be read: No such file or directory"),
-        (b"", "--payload must be a file with a JSON object"),
-        (b'["secret"]', "--payload must be a file with a JSON object"),
-        (b'{"text": NaN}', "--payload must be a file with a JSON object"),
-        (b'{"text": "\xff"}', "--payload must be a file with a JSON object"),
-        (b"[" * 100_000, "--payload must be a file with a JSON object"),
+        (None, "--payload payload.json cannot be read: No such file or directory"),
+        (b"", "--payload payload.json is not JSON: the syntax is wrong at line 1, column 1"),
+        (b'["secret"]', "--payload payload.json must contain a JSON object, such as "),
+        (b'{"a": 1,\n "secret" 2}', "--payload payload.json is not JSON: the syntax is wrong at line 2, column 11"),
+        (b'{"text": NaN}', "--payload payload.json is not JSON: numbers cannot be NaN or Infinity"),
+        (b'{"text": "\xff"}', "--payload payload.json is not JSON: it is not encoded in UTF-8"),
+        (b"[" * 100_000, "--payload payload.json is not JSON: it is nested too deeply"),
         (b'{"text": "' + b"x" * 2**20 + b'"}', "--payload must have at most 1,044,480 bytes"),
         (
             b'{"text": "' + "ü".encode() * 500_000 + b'"}',
@@ -117,7 +143,11 @@ async def test_a_payload_that_cannot_be_one_is_one_line_and_exit_2(
             ": event_type is not documented; similar ones are post.create, post.reply.create, post.quote.create",
         ),
         (("post.created",), "; it must be one of post.create, "),
-        (("news.flash",), ": event_type must be one of post.create, "),
+        (
+            ("posts",),
+            ": event_type is not documented; similar ones are post.create, post.delete, post.mention.create; ",
+        ),
+        (("zzz.x",), ": event_type must be one of post.create, "),
         (("post.create", "--set", "txet=x"), "names txet"),
         (("post.create", "--set", "text"), "--set is written PATH=VALUE"),
         (("post.create", "--set", "=x"), "--set is written PATH=VALUE"),
@@ -161,11 +191,21 @@ async def test_another_server_is_no_sandbox(command: Command) -> None:
     assert (ended.code, "--url is no sandbox: it answered HTTP 200 without JSON" in ended.err) == (2, True)
 
 
-@pytest.mark.parametrize("pair", [URL, f"{URL}=https://127.0.0.1/", f"{URL}=http://example.com/", f"{URL}="])
-def test_what_is_forwarded_goes_to_this_machine(call: Call, pair: str) -> None:
+@pytest.mark.parametrize(
+    ("pair", "rule"),
+    [
+        (URL, "the URL of the receiver is missing"),
+        (f"{URL}=https://127.0.0.1/", "the URL of the receiver must be http://, not https://"),
+        (f"{URL}=http://example.com/", "a target's address is http on loopback, such as http://127.0.0.1:9000/hook"),
+        (f"{URL}=", "the URL of the receiver must begin with http://"),
+        (f"{URL}=127.0.0.1:9000", "the URL of the receiver must begin with http://"),
+    ],
+)
+def test_what_is_forwarded_goes_to_this_machine(call: Call, pair: str, rule: str) -> None:
     ended = call("sandbox", "--port", "0", "--forward", pair)
     assert ended.code == 2
     assert "--forward is written URL=URL" in ended.err
+    assert ended.err.endswith(f": {rule}\n")
 
 
 @pytest.mark.parametrize(

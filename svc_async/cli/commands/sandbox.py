@@ -22,6 +22,7 @@ from svc_async.sandbox import Sandbox, SandboxConfig
 
 __all__ = ["sandbox"]
 
+_PAIR = "is written URL=URL, such as https://hooks.example.test/svc=http://127.0.0.1:9000/svc"
 _CATALOGS = 2
 """Its own, and one that a program creates."""
 
@@ -67,12 +68,20 @@ def sandbox(
 def _forward(sandbox: Sandbox, pair: str) -> tuple[str, str]:
     url, _, rest = pair.partition("=http://")
     target = f"http://{rest}"
+    if not rest:
+        raise InvalidArgument("--forward", f"{_PAIR}: {_describe_missing_target(pair)}")
     try:
         sandbox.deliver_to(url, target)
     except ValueError as error:
-        rule = f"is written URL=URL, such as https://hooks.example.test/svc=http://127.0.0.1:9000/svc: {error}"
-        raise InvalidArgument("--forward", rule) from None
+        raise InvalidArgument("--forward", f"{_PAIR}: {error}") from None
     return url, target
+
+
+def _describe_missing_target(pair: str) -> str:
+    """Return why a value of --forward has no URL of a receiver."""
+    if "=https://" in pair:
+        return "the URL of the receiver must be http://, not https://"
+    return "the URL of the receiver must begin with http://" if "=" in pair else "the URL of the receiver is missing"
 
 
 async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, opens: bool, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from svc_async.cli.options import JsonFlag
 from svc_async.cli.output.console import show
 from svc_async.cli.output.json_output import show_json
 from svc_async.errors import InvalidArgument
+from svc_async.printable import join_first
 from svc_async.wire.envelope import NOT_JSON
 
 __all__ = ["trigger"]
@@ -75,7 +76,10 @@ def _describe_targets(happened: Mapping[str, Any]) -> str:
     if invalid:
         those = "the one that is subscribed is" if invalid == 1 else f"the {invalid} that are subscribed are"
         return f"; it goes to no webhook: {those} invalid, and {_CHECK_AGAIN}"
-    return "; no webhook is subscribed to it"
+    others = happened.get("subscribed_users", ())
+    if happened["user_id"] in others or not others:
+        return "; no webhook is subscribed to it"
+    return f"; no webhook is subscribed to it, but to that of user {join_first(others)} (--user)"
 
 
 def _find_sandbox() -> str:
@@ -91,10 +95,25 @@ def _read_payload(file: Path) -> Mapping[str, Any]:
     try:
         payload = msgspec.json.decode(content)
     except NOT_JSON:
-        payload = None
+        raise InvalidArgument("--payload", f"{file} is not JSON{_locate_error(content)}") from None
     if not isinstance(payload, dict):
-        raise InvalidArgument("--payload", 'must be a file with a JSON object, such as {"text": "Hello"}')
+        raise InvalidArgument("--payload", f'{file} must contain a JSON object, such as {{"text": "Hello"}}')
     return payload
+
+
+def _locate_error(content: bytes) -> str:
+    """Return where the syntax of a text that is not JSON is wrong; never a part of it."""
+    try:
+        json.loads(content.decode())
+    except json.JSONDecodeError as error:
+        return f": the syntax is wrong at line {error.lineno}, column {error.colno}"
+    except UnicodeDecodeError:
+        return ": it is not encoded in UTF-8"
+    except RecursionError:
+        return ": it is nested too deeply"
+    except ValueError:  # a number of thousands of digits
+        return ""
+    return ": numbers cannot be NaN or Infinity"
 
 
 def _read(file: Path) -> bytes:
@@ -104,7 +123,7 @@ def _read(file: Path) -> bytes:
         with file.open("rb") as opened:
             return opened.read(_LARGEST + 1)
     except OSError as error:
-        raise InvalidArgument("--payload", f"cannot be read: {error.strerror}") from None
+        raise InvalidArgument("--payload", f"{file} cannot be read: {error.strerror}") from None
 
 
 def _parse_change(text: str) -> tuple[str, Any]:

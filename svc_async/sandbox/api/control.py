@@ -185,6 +185,7 @@ async def _trigger(api: ControlApi, body: Body) -> Any:
         "payload": event.payload,
         "deliveries": started,
         "dropped": dropped,
+        "subscribed_users": api.sandbox.app_channels.list_subscribed_users(event.event_type),
     }
 
 

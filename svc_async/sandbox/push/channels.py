@@ -126,6 +126,12 @@ class AppChannels:
         """Return a new id in the service's form."""
         return _new_id(self.ids, kind)
 
+    def list_subscribed_users(self, event_type: str) -> list[str]:
+        """Return the users to whose events of a type webhooks are subscribed."""
+        found = (each for each in self.subscriptions.values() if each.event_type == event_type)
+        users = {each.filter.get("user_id") for each in found if each.webhook_id in self.webhooks}
+        return sorted(user for user in users if user is not None)
+
     def publish(self, event: Event) -> None:
         """Send an event to all streams and webhooks that it is meant for."""
         if event.event_type == "post.create":

@@ -116,7 +116,13 @@ KINDS: Mapping[str, EventKind] = MappingProxyType(
 
 def find_similar_types(name: str) -> Sequence[str]:
     """Return the types of events that were probably meant by a name, the likeliest first; at most three."""
-    return get_close_matches(name, KINDS, n=3)
+    return get_close_matches(name, KINDS, n=3) or [kind for kind in KINDS if _have_like_parts(kind, name)][:3]
+
+
+def _have_like_parts(kind: str, name: str) -> bool:
+    """Return whether a part between dots of one begins with one of the other, such as `posts` and `post`."""
+    parts = [part for part in name.split(".") if len(part) > 1]
+    return any(a.startswith(b) or b.startswith(a) for a in kind.split(".") for b in parts)
 
 
 def may_have_direction(event_type: str) -> bool:
