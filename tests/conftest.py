@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import inspect
+import signal
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -39,6 +40,17 @@ class _AnswerOfToday(aiohttp.ClientResponse):
 
 if "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters:
     vars(aioresponses.core)["ClientResponse"] = _AnswerOfToday
+
+
+def pytest_configure() -> None:
+    """Have SIGTERM end the run as Ctrl-C does, so that fixtures stop what they have started, such as a database."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # xdist sends SIGINT, which a shell ignores for what runs behind it
+        signal.signal(number, signal.default_int_handler)
+
+
+def pytest_runtest_setup() -> None:
+    """Do so again: a test that calls the command in this process leaves SIGTERM as it is by default."""
+    pytest_configure()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
