@@ -3,6 +3,7 @@
     open_private       the `opener` of `open`, for every mode: `open(path, "a", encoding="utf-8", opener=open_private)`
     create_private     a new file; an existing one is an error
     replace_private    new content, written beside the file and put in its place at once
+    check_replaceable  likewise, before the content is known: the file stays as it is
     ensure_private     for a library that opens the file itself, such as SQLite
     create_missing     likewise, before it is known what a file holds: the mode of one that exists is not changed
 
@@ -28,6 +29,7 @@ from typing import BinaryIO
 
 __all__ = [
     "check_private",
+    "check_replaceable",
     "check_trusted",
     "create_missing",
     "create_private",
@@ -40,6 +42,8 @@ __all__ = [
 ]
 
 _MODE = 0o600
+_TRIED = bytes(65_536)
+"""What `check_replaceable` writes: about as much as a report has."""
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 _creating = threading.Lock()
 
@@ -90,7 +94,7 @@ def replace_private(path: str | Path) -> Generator[BinaryIO]:
     """Yield a temporary file that takes the place of the file when the block ends; after an error it is deleted."""
     path = Path(path)
     _find(path, _SPECIAL)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".svc-async.")  # mode 0600
+    descriptor, temporary = _create_beside(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -101,6 +105,23 @@ def replace_private(path: str | Path) -> Generator[BinaryIO]:
         Path(temporary).unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def _create_beside(path: Path) -> tuple[int, str]:
+    """Create a temporary file, with mode 0600, and return its descriptor and its name."""
+    return tempfile.mkstemp(dir=path.parent, prefix=".svc-async.")
+
+
+def check_replaceable(path: str | Path) -> None:
+    """Check that `replace_private` can write a file: write beside it, and delete that."""
+    path = Path(path)
+    _find(path, _SPECIAL)
+    descriptor, temporary = _create_beside(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_TRIED)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -182,11 +182,7 @@ class _FileJob:
         if outcome is None:
             return self.work.exit
         self._print(outcome)
-        if self.options.report is not None:
-            outcome.write(self.options.report)
-            if not self.options.as_json:
-                say(f"The report is in {self.options.report}.")
-        return outcome.exit
+        return outcome.save()
 
     @property
     def _host(self) -> str:
@@ -273,6 +269,7 @@ class _FileJob:
             error=error,
             interrupted=interrupted,
             advice=self._describe_rest(report, error) if interrupted or error is not None else None,
+            report_command=self.journal.report_command,
             options=self.options,
         )
 

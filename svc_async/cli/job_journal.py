@@ -312,6 +312,13 @@ class JobJournal:
         """The command that resumes the job."""
         return describe_resuming(self.job) if self.job is not None else f"svc-async job resume {self.path}"
 
+    @property
+    def report_command(self) -> str | None:
+        """The command that writes the report of the job; None if there is no journal."""
+        if self.job is not None:
+            return f"svc-async job report --job {shlex.quote(self.job)}"
+        return None if self.path is None else f"svc-async job report {shlex.quote(str(self.path))}"
+
     def locate(self, session: Session) -> JournalLocation | None:
         """Return where the journal is kept, given an open session."""
         if self.path is not None:

@@ -15,12 +15,12 @@ from svc_async.batch.timeline import Timeline
 from svc_async.cli.exit_codes import INTERRUPTED, Exit, describe, exit_of, explain
 from svc_async.cli.failures import FailureList, describe_failures
 from svc_async.cli.options import RunOptions
-from svc_async.cli.output.console import show
+from svc_async.cli.output.console import print_error, say, show
 from svc_async.cli.output.json_output import describe_end, output
 from svc_async.cli.output.wording import count, format_duration, name_count
 from svc_async.errors import BatchError, InvalidArgument, UnusableFile
 from svc_async.jobs.html_report import BEGINNING, JobRecord, report_page
-from svc_async.private_files import write_private
+from svc_async.private_files import check_replaceable, write_private
 
 __all__ = ["JobOutcome", "Work", "check_report", "write_json_report", "write_report"]
 
@@ -89,6 +89,7 @@ class JobOutcome:
         error: what ended it early.
         interrupted: whether a signal ended it.
         advice: what to do next, if it ended early.
+        report_command: the command that writes the report from the journal, if it can.
         find_line: finds the line of a row.
         options: how it is printed, and how many failures are tolerated.
     """
@@ -113,6 +114,7 @@ class JobOutcome:
     error: BatchError | None = None
     interrupted: bool = False
     advice: str | None = None
+    report_command: str | None = None
     find_line: Callable[[int], int | None]
     options: RunOptions
 
@@ -135,15 +137,18 @@ class JobOutcome:
     @property
     def problem(self) -> Mapping[str, Any] | None:
         """Why it ended early, or what it could not write, ready for JSON; None if there is no such thing."""
-        sent = str(self.report.find_sent())
         if self.interrupted:
-            return {**INTERRUPTED, "sent": sent, "repeatable": True}
+            return {**INTERRUPTED, "sent": str(self.report.find_sent()), "repeatable": True}
         if self.error is not None:
             return describe(self.error)
         if self.failures.problem is None:
             return None
-        facts = {"type": UnusableFile.__name__, "message": self.failures.explain()}
-        return {**facts, "sent": sent, "repeatable": False}
+        return self._describe_unwritten(self.failures.explain())
+
+    def _describe_unwritten(self, message: str) -> Mapping[str, Any]:
+        """Return why a file could not be written, ready for JSON."""
+        sent = str(self.report.find_sent())
+        return {"type": UnusableFile.__name__, "message": message, "sent": sent, "repeatable": False}
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return plain values, ready for JSON."""
@@ -183,7 +188,33 @@ class JobOutcome:
         if not self.is_early and not report.read and not any(self.more.values()):
             show(" " * 14, ("the file has no rows", "yellow"))
 
-    def write(self, path: Path) -> None:
+    def save(self) -> Exit:
+        """Write the report file, if one is asked for, and return the exit code of the command.
+
+        The job is what it is if its report cannot be written: what was printed of it stays.
+        """
+        path = self.options.report
+        if path is None:
+            return self.exit
+        try:
+            self._write(path)
+        except UnusableFile as failed:
+            return self._report_unwritten(failed)
+        if not self.options.as_json:
+            say(f"The report is in {path}.")
+        return self.exit
+
+    def _report_unwritten(self, failed: UnusableFile) -> Exit:
+        """Print that the report could not be written, and return the exit code."""
+        done = "the job has ended early" if self.is_early else "the job itself is done"
+        advice = f"; `{self.report_command} --out FILE` writes one" if self.report_command else ""
+        message = f"{explain(failed)}; {done}, with the result that is printed{advice}"
+        if self.problem is None:
+            output.error = self._describe_unwritten(message)
+        print_error(message)
+        return self.exit if self.is_early else Exit.FAILURE
+
+    def _write(self, path: Path) -> None:
         """Write a report file; its name decides its format."""
         if path.suffix == ".json":
             write_json_report(path, self._full(), error=self.problem, exit_code=self.exit)
@@ -257,13 +288,15 @@ class JobOutcome:
 
 
 def check_report(path: Path, option: str = "report") -> None:
-    """Check that a report may replace what is there: nothing, an empty file or a report.
+    """Check that a report can be written, and may replace what is there: nothing, an empty file or a report.
 
     Raises:
-        InvalidArgument: it is something else, or cannot be read.
+        InvalidArgument: it is something else, or cannot be read or written.
     """
     try:
         may_replace = not path.exists() or (path.is_file() and _is_report(path))
+        if may_replace:
+            check_replaceable(path)
     except OSError as error:
         raise InvalidArgument(option, f"cannot be written to {path}: {error.strerror}") from None
     if not may_replace:
@@ -277,16 +310,24 @@ def _is_report(path: Path) -> bool:
     return not first or first == BEGINNING.encode() or _JSON_BEGINNING.match(first) is not None
 
 
-def write_json_report(path: Path, facts: Mapping[str, Any], *, error: Mapping[str, Any] | None, exit_code: int) -> None:
+def write_json_report(
+    path: Path,
+    facts: Mapping[str, Any],
+    *,
+    error: Mapping[str, Any] | None,
+    exit_code: int,
+    option: str = "report",
+) -> None:
     """Write a report in the shape of what `--json` prints.
 
     Raises:
         UnusableFile: it cannot be written.
     """
-    write_report(path, json.dumps(describe_end(output.command, facts, error, exit_code=exit_code), indent=1))
+    content = json.dumps(describe_end(output.command, facts, error, exit_code=exit_code), indent=1)
+    write_report(path, content, option)
 
 
-def write_report(path: Path, content: str) -> None:
+def write_report(path: Path, content: str, option: str = "report") -> None:
     """Write a report that only its owner can read.
 
     Raises:
@@ -295,7 +336,7 @@ def write_report(path: Path, content: str) -> None:
     try:
         write_private(path, content.encode())
     except OSError as error:
-        raise UnusableFile("report", path, f"cannot be written: {error.strerror}") from None
+        raise UnusableFile(option, path, f"cannot be written: {error.strerror}") from None
 
 
 def _counts(report: Report, *, drops: bool) -> list[tuple[int, str, str]]:

@@ -1,9 +1,11 @@
+import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox
-from tests.support.command import Call, Command, read_shape
+from tests.support.command import Call, Command, limit_files, read_shape
 
 
 def write(here: Path) -> None:
@@ -93,3 +95,70 @@ def test_a_name_is_printed_as_it_is(call: Call, here: Path) -> None:
     write(here)
     (here / "people.csv").rename(here / ":smile: [red].csv")
     assert call("audience", "upload", ":smile: [red].csv", "--sandbox").out.startswith(":smile: [red].csv: 5,001 rows")
+
+
+USERS = "*/custom_audiences/*/users"
+
+
+@pytest.mark.parametrize("operation", ["upload", "sync"])
+async def test_a_report_that_cannot_be_written_is_refused_before_anything_is_sent(
+    command: Command, sandbox: Sandbox, tmp_path: Path, operation: str
+) -> None:
+    write(tmp_path)
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    earlier = '{"version": 1, "command": "audience upload"}'
+    (tmp_path / "earlier.json").write_text(earlier)
+    full = limit_files(8_192)
+    for name in ("earlier.json", "new.html"):
+        ended = await command("audience", operation, "people.csv", *target, "--report", name, "--json", program=full)
+        assert (ended.code, ended.error["sent"]) == (2, "no")
+        assert ended.error["message"] == f"--report cannot be written to {name}: File too large"
+    assert not sandbox.requests.count(route=USERS)
+    assert (tmp_path / "earlier.json").read_text() == earlier
+    assert not (tmp_path / "new.html").exists()
+
+
+async def test_the_report_of_a_journal_that_cannot_be_written(
+    command: Command, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    write(tmp_path)
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    await command("audience", "upload", "people.csv", *target, "--journal", "job.journal")
+    (tmp_path / "r.html").symlink_to("mine.html")
+    ended = await command("job", "report", "job.journal", "--out", "r.html")
+    assert (ended.code, ended.err) == (2, "svc-async: --out cannot be written to r.html: it is a symbolic link\n")
+
+
+def test_the_check_of_a_report_leaves_nothing_behind(call: Call, here: Path) -> None:
+    write(here)
+    target = ("--account", "a1", "--audience", "b1")
+    ended = call("audience", "upload", "people.csv", *target, "--report", "r.html")
+    assert ended.code == 2
+    assert [each.name for each in here.iterdir() if each.is_file()] == ["people.csv"]
+
+
+@pytest.mark.parametrize("journal", [(), ("--journal", "job.journal")])
+async def test_a_report_that_is_lost_in_the_end_leaves_the_result(
+    command: Command, sandbox: Sandbox, tmp_path: Path, journal: tuple[str, ...]
+) -> None:
+    (tmp_path / "people.csv").write_text("email\na@example.org\n")
+    (tmp_path / "reports").mkdir()
+    sandbox.faults.on("POST", USERS).do(Fault.latency(1.0))
+    target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
+    running = await command.start(
+        "audience", "upload", "people.csv", *target, *journal, "--report", "reports/r.html", "--json"
+    )
+    await sandbox.requests.wait(count=1, route=USERS)
+    await asyncio.to_thread(shutil.rmtree, tmp_path / "reports")
+    ended = await running.wait()
+    advice = "; `svc-async job report job.journal --out FILE` writes one" if journal else ""
+    message = (
+        "--report reports/r.html cannot be written: No such file or directory; "
+        f"the job itself is done, with the result that is printed{advice}"
+    )
+    assert (ended.code, ended.result["accepted"]) == (1, 1)
+    assert ended.error == {"type": "UnusableFile", "message": message, "sent": "yes", "repeatable": False}
+    assert ended.err == f"svc-async: {message}\n"
+    if journal:
+        again = await command("job", "report", "job.journal", "--out", "r.html")
+        assert (again.code, (tmp_path / "r.html").exists()) == (0, True)

@@ -162,7 +162,7 @@ class _ClusterJob:
             options=self.options,
         )
         self._print(outcome)
-        return outcome.exit
+        return outcome.save()
 
     @property
     def _name(self) -> str:
@@ -193,8 +193,6 @@ class _ClusterJob:
             print_error(explain(outcome.error))
         if outcome.failures.problem is not None:
             print_error(outcome.failures.explain())
-        if self.options.report is not None:
-            outcome.write(self.options.report)
         if outcome.advice is not None and not self.options.as_json:
             say(outcome.advice)
 

@@ -274,9 +274,9 @@ def report(
         return Exit.DONE
     check_report(out, "--out")
     if out.suffix == ".json":
-        write_json_report(out, _report(record), error=None, exit_code=Exit.DONE)
+        write_json_report(out, _report(record), error=None, exit_code=Exit.DONE, option="--out")
     else:
-        write_report(out, report_page(describe_journal_page(record, SystemClock())))
+        write_report(out, report_page(describe_journal_page(record, SystemClock())), "--out")
     if as_json:
         show_json({"report": str(out)})
     else:
