@@ -222,6 +222,18 @@ async def test_a_right_value_is_kept(raw: RawClient, path: str, name: str, value
     assert (await raw("GET", path)).data[0][name] == value
 
 
+@pytest.mark.rule("PROD-06")
+@pytest.mark.parametrize(
+    ("sale_price", "reason"),
+    [("9 USD", "must be in the currency of price"), ("12.50 EUR", "must be lower than price")],
+)
+async def test_the_reason_against_a_sale_price_names_what_is_wrong(
+    raw: RawClient, path: str, sale_price: str, reason: str
+) -> None:
+    (result,) = await upsert(raw, path, GOOD | {"sale_price": sale_price})
+    assert [error["message"] for error in result["errors"]] == [f"sale_price {reason}"]
+
+
 @pytest.mark.rule("PROD-05")
 async def test_stock_counts_only_while_it_is_in_stock(raw: RawClient, path: str) -> None:
     sold = GOOD | {"availability": "out of stock", "inventory": 0}

@@ -286,17 +286,19 @@ def _check(call: Call, sent: Mapping[str, Any], product: Mapping[str, Any]) -> l
         found.append(missing("PROD-03", "brand"))
     if product.get("availability") == "in stock" and product.get("inventory", 1) < 1:
         found.append(invalid("PROD-05", "must be at least 1 while it is in stock", "inventory"))
-    if not _is_lower(product.get("sale_price"), product.get("price")):
-        found.append(invalid("PROD-06", "must be lower than price", "sale_price"))
+    if problem := _check_sale(product.get("sale_price"), product.get("price")):
+        found.append(invalid("PROD-06", problem, "sale_price"))
     return found
 
 
-def _is_lower(sale_price: str | None, price: str | None) -> bool:
-    """Return whether the sale price is lower, if there are two valid prices."""
+def _check_sale(sale_price: str | None, price: str | None) -> str | None:
+    """Return what is wrong with the sale price; None if nothing is, or if there are not two valid prices."""
     if not (sale_price and price and _is_money(sale_price) and _is_money(price)):
-        return True
+        return None
     (lower, currency), (higher, other) = sale_price.split(" "), price.split(" ")
-    return currency == other and Decimal(lower) < Decimal(higher)
+    if currency != other:  # Unspecified: what a sale price in another currency means; PROD-06 states that it is lower.
+        return "must be in the currency of price"
+    return None if Decimal(lower) < Decimal(higher) else "must be lower than price"
 
 
 def _check_image(call: Call, link: str) -> list[Finding]:
