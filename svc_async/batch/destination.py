@@ -1,6 +1,6 @@
 """Where batches are sent, and what the answers mean for their rows; no I/O."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -57,6 +57,10 @@ class Destination(Protocol[T]):
 
     def evaluate(self, answer: T, batch: Batch) -> Verdict | None:
         """Return what the answer means for the rows; None if it counts other rows than were sent."""
+        ...
+
+    def name_rows(self, batch: Batch) -> Sequence[str | None]:
+        """Return what failures call the rows, in their order: the ids of products; nothing where rows have no names."""
         ...
 
     def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:

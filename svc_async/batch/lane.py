@@ -74,8 +74,8 @@ from svc_async.batch.recovery import (
     request_id_of,
     says_nothing_of_rows,
     summarize,
+    write_receipt,
 )
-from svc_async.batch.report import Failure, Receipt
 from svc_async.errors import ErrorDetail, SvcError
 from svc_async.wire.outcome import may_have_worked
 
@@ -240,7 +240,8 @@ class Lane:
         *,
         in_doubt: Batch | None = None,
     ) -> Command:
-        receipt = _write_receipt(batch, refused, request_id, self.attempts)
+        names = self.policy.name_rows(batch) if refused else ()
+        receipt = write_receipt(batch, refused, names, request_id=request_id, attempts=self.attempts)
         if receipt.accepted:
             self.policy.budget.earn()
         superseded, self.superseded_unsettled = self.superseded_unsettled, array("q")
@@ -376,25 +377,3 @@ def count_pending(lanes: Iterable[Lane]) -> int:
 def count_in_doubt(lanes: Iterable[Lane]) -> int:
     """Return how many of these rows were sent without a conclusive answer, apart from requests in flight."""
     return sum(lane.queue[0].rows for lane in lanes if lane.in_doubt and lane.phase is not Phase.SENDING)
-
-
-def _write_receipt(batch: Batch, refused: Mapping[int, ErrorDetail], request_id: str | None, attempts: int) -> Receipt:
-    positions = batch.positions
-    failures: Sequence[Failure] = ()
-    accepted: Sequence[int] = positions
-    if refused:
-        listed = list(positions)
-        failures = [
-            Failure(listed[index], reason.message, str(reason.code), reason.parameter)
-            for index, reason in sorted(refused.items())
-        ]
-        accepted = [position for index, position in enumerate(listed) if index not in refused]
-    return Receipt(
-        rows=batch.rows,
-        accepted=batch.rows - len(failures),
-        failures=failures,
-        request_id=request_id,
-        attempts=attempts,
-        positions=accepted,
-        settled=positions,
-    )

@@ -9,6 +9,7 @@ import attrs
 
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
+from svc_async.batch.report import Failure, Receipt
 from svc_async.errors import (
     ApiError,
     ErrorDetail,
@@ -39,6 +40,7 @@ __all__ = [
     "request_id_of",
     "says_nothing_of_rows",
     "summarize",
+    "write_receipt",
 ]
 
 
@@ -104,6 +106,7 @@ class RecoveryPolicy:
         quarantine: seconds for which a lane waits after an unknown outcome.
         redact: removes from the service's message what it repeats of a row, given in JSON.
         budget: the repeats that are left.
+        name_rows: returns what failures call the rows of a batch, in their order; nothing where rows have no names.
         on_repeat: called with a failure and the seconds to wait, when a batch is to be sent again.
     """
 
@@ -112,6 +115,7 @@ class RecoveryPolicy:
     quarantine: float
     redact: Callable[[ErrorDetail, str], ErrorDetail]
     budget: Budget
+    name_rows: Callable[[Batch], Sequence[str | None]] = lambda _: ()
     on_repeat: Callable[[SvcError, float], object] = lambda *_: None
 
 
@@ -176,6 +180,36 @@ def mark_as_repeat(reason: ErrorDetail) -> ErrorDetail:
     """Return a reason that mentions the attempt before: what it deleted, for example, cannot be deleted again."""
     return attrs.evolve(
         reason, message=f"{reason.message}; an earlier attempt had no conclusive answer and may have worked"
+    )
+
+
+def write_receipt(
+    batch: Batch,
+    refused: Mapping[int, ErrorDetail],
+    names: Sequence[str | None],
+    *,
+    request_id: str | None,
+    attempts: int,
+) -> Receipt:
+    """Return the receipt of a batch, given its refused rows and what failures call all of its rows, if anything."""
+    positions = batch.positions
+    failures: Sequence[Failure] = ()
+    accepted: Sequence[int] = positions
+    if refused:
+        listed, named = list(positions), names or [None] * batch.rows
+        failures = [
+            Failure(listed[index], reason.message, str(reason.code), reason.parameter, id=named[index])
+            for index, reason in sorted(refused.items())
+        ]
+        accepted = [position for index, position in enumerate(listed) if index not in refused]
+    return Receipt(
+        rows=batch.rows,
+        accepted=batch.rows - len(failures),
+        failures=failures,
+        request_id=request_id,
+        attempts=attempts,
+        positions=accepted,
+        settled=positions,
     )
 
 

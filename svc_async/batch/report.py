@@ -61,7 +61,7 @@ class Failure:
         code: `INVALID_ROW`, `TOO_LARGE` (not sent), `GAVE_UP` (`retry_delays` used up), else the service's code.
         attribute: the field that the reason is about, if any.
         file: the file of the row, on a cluster; the position is its line, or its row in a Parquet file, from 1.
-        id: the first 100 characters of the `id` of a product that breaks a rule; else None.
+        id: the first 100 characters of the `id` of a product, if it can be read; else None.
     """
 
     position: int

@@ -105,6 +105,7 @@ class Uploader(Generic[T]):
             # Without order no key comes twice, so a request that is applied late undoes nothing.
             quarantine=settings.quarantine if settings.ordered else 0.0,
             redact=self._destination.redact,
+            name_rows=self._destination.name_rows,
             budget=RetryBudget(most=sizes.repeats, earned=1.0),
             on_repeat=partial(log_repeat, self._destination.empty),
         )
@@ -311,8 +312,7 @@ class Uploader(Generic[T]):
     def _describe_failure(self, cause: Exception) -> BatchError:
         report = self.report
         counts = f"rows: {report.read} read, {report.accepted} accepted, {report.pending} pending"
-        message = f"the job ended early: {summarize(cause)}; {counts}"
-        return BatchError(message, report=report, sent=report.find_sent())
+        return BatchError(f"the job ended early: {summarize(cause)}; {counts}", report=report, sent=report.find_sent())
 
     def _fail(self, failures: Sequence[Failure]) -> None:
         self._ledger.accounting.fail(failures)

@@ -2,7 +2,7 @@
 
 import asyncio
 from array import array
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -201,6 +201,9 @@ class Nowhere:
 
     def evaluate(self, _: None, __: Batch) -> Verdict:
         return Verdict()
+
+    def name_rows(self, _: Batch) -> Sequence[str | None]:
+        return ()
 
     def redact(self, reason: ErrorDetail, _: str) -> ErrorDetail:
         return reason

@@ -212,6 +212,31 @@ def test_the_list_of_failures_names_the_product_and_its_line(call: Call, here: P
     assert [(each["line"], each.get("id")) for each in ended.result["failures"]] == [(2, "=a\u202e"), (4, None)]
 
 
+async def test_a_product_that_the_service_refuses_is_listed_with_its_id(
+    command: Command, catalog: str, tmp_path: Path
+) -> None:
+    rows = [feed(name).splitlines()[1] for name in ("a", "b", "c")]
+    sales = zip(rows, ["", "5.00 USD", "4.00 USD"], strict=True)
+    (tmp_path / "feed.csv").write_text(
+        "\n".join([f"{HEADER.strip()},sale_price", *(f"{row},{sale}" for row, sale in sales)])
+    )
+    target = ("catalog", "upload", "feed.csv", "--catalog", catalog, "--failures-file", "failed.csv")
+
+    ended = await command(*target, "--journal", "job.journal", "--json")
+
+    assert [(each["line"], each["id"]) for each in ended.result["failures"]] == [(3, "b"), (4, "c")]
+    listed = [*csv.DictReader((tmp_path / "failed.csv").read_text().splitlines())]
+    assert [(row["id"], row["reason"]) for row in listed] == [
+        ("b", "must be in the currency of price"),
+        ("c", "must be in the currency of price"),
+    ]
+    report = await command("job", "report", "job.journal")
+    assert [each["id"] for each in report.result["failures"]] == ["b", "c"]
+    (tmp_path / "failed.csv").unlink()
+    assert (await command(*target, "--journal", "job.journal")).code == 5
+    assert [*csv.DictReader((tmp_path / "failed.csv").read_text().splitlines())] == listed
+
+
 async def test_a_catalog_that_is_not_there_shows_before_anything_is_sent(command: Command, tmp_path: Path) -> None:
     (tmp_path / "feed.csv").write_text(feed("a"))
     ended = await command("catalog", "upload", "feed.csv", "--catalog", "nowhere")

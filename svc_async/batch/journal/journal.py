@@ -112,7 +112,7 @@ class Journal:
         self.killed = state.end is None and state.runs > 0
         self.idle = 0.0 if state.end is None else state.end.measure_time_since(clock.monotonic(), find_boot(clock))
         self._began, self._worked_before = clock.now().timestamp(), state.worked
-        failures = [Failure(number, *rest) for number, rest in records.load_all("failure", tuple[str, str, str | None])]
+        failures = records.load_failures()
         self._failures = len(failures)
         self.lanes = state.lanes
         self.totals = Totals(
@@ -325,7 +325,7 @@ class Journal:
 
     def _add_failures(self, failures: Sequence[Failure]) -> None:
         for failure in failures[: KEPT_FAILURES - self._failures]:
-            self._pending.put("failure", failure.position, (failure.reason, failure.code, failure.attribute))
+            self._pending.put_failure(failure)
             self._failures += 1
 
     def _take_changes(self) -> Changes:

@@ -118,7 +118,7 @@ def _parse(name: str, records: Records, *, is_running: bool) -> JournalRecord:
     state = records.load("job", 0, JobState)
     intents = [*records.load_intents()]
     doubts = sorted(_find_doubts(intents), key=lambda doubt: doubt.sent_at)
-    failures = [Failure(number, *rest) for number, rest in records.load_all("failure", tuple[str, str, str | None])]
+    failures = records.load_failures()
     return attrs.evolve(
         record,
         begun_at=_to_datetime(state.began_at),

@@ -6,7 +6,7 @@ by their number. They grow with the lanes of a job and with the size of a reques
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import attrs
@@ -14,6 +14,7 @@ import msgspec
 
 from svc_async.batch.journal.codec import decode_intent
 from svc_async.batch.ledger import Intent
+from svc_async.batch.report import Failure
 from svc_async.errors import SvcError
 
 __all__ = ["MAX_SIZE", "Changes", "Key", "Kind", "PendingChanges", "Records", "check_rows", "compute_checksum"]
@@ -32,6 +33,15 @@ _MAX_RECORDS = 1_000_000
 _COUNT: Key = ("count", 0)
 _MALFORMED = (ValueError, TypeError, LookupError, OverflowError, RecursionError, msgspec.MsgspecError)
 """What decoding a record raises whose checksum is right and whose content is not."""
+
+
+class _StoredFailure(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A failure without its position; one that was stored before failures of the service had an id lacks it."""
+
+    reason: str
+    code: str
+    attribute: str | None
+    id: str | None = None
 
 
 def check_rows(rows: Iterable[tuple[str, int, bytes, int]]) -> Mapping[Key, bytes]:
@@ -95,6 +105,11 @@ class Records:
             except _MALFORMED:
                 raise self.make_damage_error() from None
 
+    def load_failures(self) -> Sequence[Failure]:
+        """Return the failures, by position."""
+        stored = self.load_all("failure", _StoredFailure)
+        return [Failure(number, each.reason, each.code, each.attribute, id=each.id) for number, each in stored]
+
     def load_note(self) -> dict[str, Any]:
         """Return the note, or an empty one."""
         try:
@@ -132,6 +147,10 @@ class PendingChanges:
         """Insert or replace a record."""
         self._keys.add((kind, number))
         self._changes[kind, number] = msgspec.msgpack.encode(value)
+
+    def put_failure(self, failure: Failure) -> None:
+        """Insert or replace a failure."""
+        self.put("failure", failure.position, (failure.reason, failure.code, failure.attribute, failure.id))
 
     def put_note(self, note: Mapping[str, Any]) -> None:
         """Insert or replace the note; it is JSON in ASCII, since names of files may hold bytes that are not UTF-8."""

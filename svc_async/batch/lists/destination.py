@@ -1,7 +1,7 @@
 """The list that batches of users are sent to, and what its answers mean."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 import attrs
@@ -69,6 +69,10 @@ class ListDestination(Generic[T]):
         """Return the verdict on the rows of a batch; None if the answer counts other rows than were sent."""
         sent = batch.rows if self.counted == "users" else batch.operations
         return Verdict() if self.confirms(answer, sent) else None
+
+    def name_rows(self, batch: Batch) -> Sequence[str | None]:  # noqa: ARG002 - people have no names here
+        """Return nothing: a failure contains nothing of a person."""
+        return ()
 
     def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:
         """Remove every identifier of a row, which is in JSON, and every hash from the service's words."""

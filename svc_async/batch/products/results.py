@@ -22,7 +22,7 @@ from svc_async.batch.destination import Verdict
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationFrame
-from svc_async.batch.products.codec import PRODUCT_GROUP, ProductGroup
+from svc_async.batch.products.codec import PRODUCT_GROUP, ProductGroup, name_row
 from svc_async.batch.sync.plan import Part
 from svc_async.errors import ErrorDetail
 from svc_async.wire.route import Request, Route
@@ -51,6 +51,10 @@ class _CatalogDestination:
     def parse_group(self, plain: Any) -> ProductGroup:  # noqa: ARG002 - all products are of one group
         """Return the group of all products."""
         return PRODUCT_GROUP
+
+    def name_rows(self, batch: Batch) -> Sequence[str | None]:  # noqa: ARG002 - keys have no ids
+        """Return nothing: it is not known which product a row is."""
+        return ()
 
     def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:  # noqa: ARG002 - products are not personal data
         """Return the service's words as they are."""
@@ -81,6 +85,10 @@ class Upserts(_CatalogDestination):
     def build_request(self, batch: Batch) -> Request[ProductUpsertResults]:
         """Return the request that carries products."""
         return self.empty.with_body(batch.write_body())
+
+    def name_rows(self, batch: Batch) -> Sequence[str | None]:
+        """Return the ids of the products."""
+        return [name_row(row) for row in _decode(batch)]
 
     def evaluate(self, answer: ProductUpsertResults, batch: Batch) -> Verdict:
         """Return which products the service refused, and of which it says nothing."""
