@@ -237,6 +237,27 @@ async def test_a_product_that_the_service_refuses_is_listed_with_its_id(
     assert [*csv.DictReader((tmp_path / "failed.csv").read_text().splitlines())] == listed
 
 
+async def test_a_sync_sends_what_changed_and_tries_failed_products_again(
+    command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
+) -> None:
+    def write(*sales: str) -> None:
+        rows = zip(feed("a", "b", "c").splitlines()[1:], sales, strict=True)
+        lines = [f"{HEADER.strip()},sale_price", *(f"{row},{sale}" for row, sale in rows)]
+        (tmp_path / "feed.csv").write_text("\n".join(lines))
+
+    async def sync() -> tuple[int, int]:
+        result = (await command("catalog", "sync", "feed.csv", "--catalog", catalog, "--json")).result
+        return result["accepted"], result["failed"]
+
+    write("", "5.00 USD", "cheap")
+    assert [await sync(), await sync()] == [(1, 2), (0, 2)]
+    write("", "5.00 EUR", "cheap")
+    assert await sync() == (1, 1)
+    write("", "5.00 EUR", "4.00 EUR")
+    assert [await sync(), await sync()] == [(1, 0), (0, 0)]
+    assert sorted(await list_keys(sandbox, catalog)) == ["a", "b", "c"]
+
+
 async def test_a_catalog_that_is_not_there_shows_before_anything_is_sent(command: Command, tmp_path: Path) -> None:
     (tmp_path / "feed.csv").write_text(feed("a"))
     ended = await command("catalog", "upload", "feed.csv", "--catalog", "nowhere")
