@@ -100,7 +100,10 @@ _ADVICE_BY_PROBLEM: Mapping[str, Mapping[str, str]] = MappingProxyType(
             " at least one of product_key,|has no 'product_key'": (
                 "`svc-async catalog list` prints the product_key of each id, and a sync deletes by id"
             ),
+            " is xml, but must be one of csv, tsv, jsonl, parquet$": "XML is for products: `svc-async catalog`",
         },
+        "failures_file": {"^cannot be written to ": "give another path with --failures-file"},
+        "state": {" file is not a database$": "give the file of an earlier sync, or a new name"},
     }
 )
 """Advice by the parameter that a problem is about, and by what the problem says, as a regular expression."""

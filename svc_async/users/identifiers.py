@@ -256,6 +256,10 @@ IDENTIFIERS: Mapping[str, Identifier] = MappingProxyType(
 )
 
 
+_is_region = re.compile("[A-Z]{2}").fullmatch
+_REGION = "must be a region of two capital letters, such as DE"
+
+
 def select_identifiers(phone_region: str | None) -> Mapping[str, Identifier]:
     """Return the identifiers; with a region (such as `DE`), its national phone numbers are accepted as well.
 
@@ -274,12 +278,14 @@ def select_identifiers(phone_region: str | None) -> Mapping[str, Identifier]:
 
 
 def _require_region(region: str) -> None:
+    if not TEXT.accepts(region) or not _is_region(region):  # before the extra, which somebody would install for nothing
+        raise InvalidArgument("phone_region", _REGION)
     try:
         import phonenumbers  # noqa: PLC0415 - the extra `phone`, 20 times the weight of this module
     except ImportError:
         raise InvalidArgument("phone_region", 'needs the extra "phone": pip install "svc-async[phone]"') from None
-    if not TEXT.accepts(region) or region not in phonenumbers.SUPPORTED_REGIONS:
-        raise InvalidArgument("phone_region", "must be a region of two capital letters, such as DE")
+    if region not in phonenumbers.SUPPORTED_REGIONS:
+        raise InvalidArgument("phone_region", _REGION)
 
 
 @lru_cache(maxsize=4096)

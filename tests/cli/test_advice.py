@@ -1,5 +1,6 @@
 """What the command says about wrong input: which option is meant, and what to do next."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.support.command import Call, Command
 
 TARGET = ("--account", "a", "--audience", "b")
 UPLOAD = ("audience", "upload", "people.csv")
+SYNC = ("audience", "sync", "people.csv")
 
 
 @pytest.fixture
@@ -36,6 +38,16 @@ def target(sandbox: Sandbox) -> tuple[str, ...]:
         ((*UPLOAD, "--dryrun", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
         ((*UPLOAD, "--dry_run", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
         (("job", "list", "--state-url", "mysql://a/b"), "--state-url must begin with postgresql://"),
+        ((*UPLOAD, *TARGET, "--concurrency", "abc"), "--concurrency must be a whole number from 1 to 1,000. See `svc-"),
+        ((*UPLOAD, *TARGET, "--quarantine=x"), "--quarantine must be a number of seconds of at least 0. See "),
+        ((*UPLOAD, *TARGET, "--max-failure-share", "1%"), "--max-failure-share must be from 0 to 1, such as 0.01 for"),
+        ((*SYNC, "--max-removal-share", "20%"), "--max-removal-share must be a number from 0 to 1. See "),
+        ((*SYNC, "--refresh-days", "x"), "--refresh-days must be a whole number. See `svc-async audience sync --help`"),
+        (
+            (*SYNC, "--sandbox", "--state", "people.csv"),
+            "is not a database; give the file of an earlier sync, or a new ",
+        ),
+        ((*UPLOAD, "--sandbox", "--failures-file", "no/x"), "does not exist; give another path with --failures-file"),
         (("job", "list"), "`svc-async job status FILE` shows a journal in a file): give --state-url, "),
     ],
 )
@@ -45,6 +57,21 @@ def test_a_wrong_command_line_is_answered_with_the_right_one(
     ended = call(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert message in ended.err
+
+
+def test_a_feed_in_xml_is_no_file_of_people(call: Call, here: Path) -> None:
+    (here / "feed.xml").write_text("<rss><channel/></rss>")
+    ended = call("audience", "upload", "feed.xml", "--sandbox")
+    assert ended.code == 2
+    assert ended.err.endswith(" csv, tsv, jsonl, parquet; XML is for products: `svc-async catalog`\n")
+
+
+@pytest.mark.usefixtures("people")
+def test_a_region_that_is_none_is_refused_without_the_extra(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "phonenumbers", None)
+    refused = [call(*UPLOAD, "--sandbox", "--phone-region", region).err for region in ("Germany", "de", "DE")]
+    assert ["two capital letters, such as DE" in each for each in refused] == [True, True, False]
+    assert 'needs the extra "phone"' in refused[2]
 
 
 def test_a_sync_that_is_tried_with_a_misspelt_option_is_not_told_that_it_has_none(call: Call, people: Path) -> None:

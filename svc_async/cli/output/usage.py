@@ -1,12 +1,16 @@
 """What is wrong with a command line, and what was probably meant."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
+from math import nan
 from types import MappingProxyType
 from typing import Any
 
-from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+import attrs
+from cyclopts import CoercionError, CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+
+from svc_async.errors import InvalidArgument
 
 __all__ = ["describe_usage"]
 
@@ -24,6 +28,7 @@ _ONE_FILE = (
 _LISTS = ("--audience", "--list", "--catalog")
 """The options that name the list of a command; each command has at most one of them."""
 _NAMES_OF_LISTS = frozenset({*_LISTS, "--custom-audience", "--do-not-reach", "--do-not-reach-list", "--dnr"})
+_NUMBERS: Mapping[type, str] = MappingProxyType({int: "a whole number", float: "a number"})
 _JOURNALS = frozenset({"--journal", "--journals", "--job"})
 _NO_JOURNAL = (
     "A sync needs no journal: its state keeps what was accepted. After an interruption, run the same command again."
@@ -63,6 +68,8 @@ def _describe(error: CycloptsError, list_groups: Callable[[], Mapping[str, Colle
         problem = _describe_option(error)
     elif isinstance(error, UnusedCliTokensError):
         problem = _describe_argument(error)
+    elif isinstance(error, CoercionError):
+        problem = _describe_number(error)
     return f"{problem or ' '.join(str(error).split())} {_advise_on_dry_run(error)}".rstrip()
 
 
@@ -102,6 +109,32 @@ def _describe_option(error: UnknownOptionError) -> str | None:
     known = _list_options(error.argument_collection)
     meant = next((each for each in _LISTS if each in known), None)
     return f"Unknown option: {option}. Did you mean {meant}?" if meant else None
+
+
+def _describe_number(error: CoercionError) -> str | None:
+    """Describe what an option must be that takes a number, and was given something else."""
+    option = error.token and error.token.keyword
+    number = error.target_type and _NUMBERS.get(error.target_type)
+    if not option or not number:
+        return None
+    return f"{_find_rule(option.lstrip('-').replace('-', '_')) or f'{option} must be {number}'}."
+
+
+def _find_rule(name: str) -> str | None:
+    """Return what is said of a setting that breaks its rule, which NaN does; None if it has no rule."""
+    from svc_async.batch.settings import BatchSettings  # noqa: PLC0415 - not imported for other errors
+    from svc_async.batch.sync.settings import SyncSettings  # noqa: PLC0415 - likewise
+    from svc_async.cli.exit_codes import explain  # noqa: PLC0415 - likewise
+    from svc_async.cli.options import RunOptions  # noqa: PLC0415 - likewise
+
+    settings: Sequence[type[Any]] = (RunOptions, BatchSettings, SyncSettings)
+    try:
+        for each in settings:
+            if name in attrs.fields_dict(each):
+                each(**{name: nan})
+    except InvalidArgument as broken:
+        return explain(broken)
+    return None
 
 
 def _list_options(arguments: Any) -> Collection[str]:
