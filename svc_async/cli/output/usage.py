@@ -1,16 +1,12 @@
 """What is wrong with a command line, and what was probably meant."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from math import nan
 from types import MappingProxyType
 from typing import Any
 
-import attrs
 from cyclopts import CoercionError, CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
-
-from svc_async.errors import InvalidArgument
 
 __all__ = ["describe_usage"]
 
@@ -115,26 +111,7 @@ def _describe_number(error: CoercionError) -> str | None:
     """Describe what an option must be that takes a number, and was given something else."""
     option = error.token and error.token.keyword
     number = error.target_type and _NUMBERS.get(error.target_type)
-    if not option or not number:
-        return None
-    return f"{_find_rule(option.lstrip('-').replace('-', '_')) or f'{option} must be {number}'}."
-
-
-def _find_rule(name: str) -> str | None:
-    """Return what is said of a setting that breaks its rule, which NaN does; None if it has no rule."""
-    from svc_async.batch.settings import BatchSettings  # noqa: PLC0415 - not imported for other errors
-    from svc_async.batch.sync.settings import SyncSettings  # noqa: PLC0415 - likewise
-    from svc_async.cli.exit_codes import explain  # noqa: PLC0415 - likewise
-    from svc_async.cli.options import RunOptions  # noqa: PLC0415 - likewise
-
-    settings: Sequence[type[Any]] = (RunOptions, BatchSettings, SyncSettings)
-    try:
-        for each in settings:
-            if name in attrs.fields_dict(each):
-                each(**{name: nan})
-    except InvalidArgument as broken:
-        return explain(broken)
-    return None
+    return f"{option} must be {number}." if option and number else None
 
 
 def _list_options(arguments: Any) -> Collection[str]:
