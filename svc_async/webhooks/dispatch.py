@@ -10,7 +10,7 @@ from typing import TypeVar
 import attrs
 
 from svc_async.clock import Clock
-from svc_async.events.models import Event
+from svc_async.events.models import Event, ReplayJobStatus
 from svc_async.events.router import EventRouter, Handler, call_function
 from svc_async.webhooks.delivery import AcceptedEvent, NotHandled, TooManyAttempts
 from svc_async.webhooks.logs.descriptions import describe_error, describe_handler, name_event, name_subject, name_type
@@ -255,8 +255,10 @@ class Dispatcher:
         await self._record(accepted, handled=True)
 
     def _note_unhandled(self, event: Event) -> None:
-        """Count an event without a handler, and log the first of its type."""
+        """Count an event without a handler, and log the first of its type, unless it comes without a subscription."""
         self.counters.unhandled += 1
+        if isinstance(event, ReplayJobStatus):
+            return
         event_type = name_type(event)
         if event_type not in self._unhandled and len(self._unhandled) < _MOST_TYPES:
             self._unhandled.add(event_type)

@@ -80,7 +80,8 @@ class Health:
         last_crc_ok: when a CRC check was last answered.
         last_event: when an event was last accepted.
         probably_valid: whether a CRC check was answered within the last 28 hours (contract WH-28). None before the
-            first check, because the webhook may have been validated before this start.
+            first check, because the webhook may have been validated before this start. A check reaches one of several
+            receivers: the webhook is in danger only if it is False in all of them.
     """
 
     running: bool

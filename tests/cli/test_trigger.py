@@ -91,6 +91,14 @@ async def test_the_sandbox_of_the_variables_is_the_default(command: Command, san
     assert ended.out == f"post.create happened to user {sandbox.user_id}; no webhook is subscribed to it.\n"
 
 
+async def test_variables_of_another_service_are_said_not_to_be_used(command: Command, tmp_path: Path) -> None:
+    other = Command(tmp_path, {**command.environ, "SVC_BASE_URL": "https://svc.example.test"})
+    ended = await other("trigger", "post.create", "--payload", "none.json")
+    assert "using the one at" not in ended.err
+    ended = await other("trigger", "post.create")
+    assert "SVC_BASE_URL is not that of a sandbox; using the one at http://127.0.0.1:8765." in ended.err
+
+
 async def test_the_payload_comes_from_a_file_or_from_standard_input(
     command: Command, sandbox: Sandbox, tmp_path: Path
 ) -> None:

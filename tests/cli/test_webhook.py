@@ -271,6 +271,7 @@ async def test_a_server_that_is_not_there(command: Command, unused_tcp_port: int
     found = ended.result
     assert (ended.code, found["ok"], found["status"]) == (1, False, None)
     assert "connection refused" in found["problem"]
+    assert found["problem"].endswith("with a sandbox, its own one, such as http://127.0.0.1:9000/svc")
 
 
 async def test_a_certificate_that_cannot_be_trusted(command: Command) -> None:

@@ -119,7 +119,7 @@ async def test_a_webhook_that_is_valid_already_is_not_said_to_be_checked(command
         0,
         "",
         f"The webhook {webhook_id} was valid already and was not checked now; events for it go to {url}. "
-        "`svc-async webhook check URL` checks the receiver.\n",
+        "`svc-async webhook check URL` checks the receiver; with a sandbox, give the receiver's own address.\n",
     )
     again = (await command(*register, "--json")).result
     assert (again["valid"], again["checked"]) == (True, False)

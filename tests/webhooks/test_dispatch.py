@@ -362,6 +362,14 @@ async def test_an_event_without_a_handler_is_handled_and_counted(caplog: pytest.
     assert (receiver.stats.handled, receiver.stats.unhandled) == (2, 1)
 
 
+async def test_the_end_of_a_replay_needs_no_handler(caplog: pytest.LogCaptureFixture) -> None:
+    status = {"webhook_id": "3", "job_state": "Complete", "job_state_description": "done", "job_id": 12}
+    async with WebhookReceiver(keys=[KEY]) as receiver:
+        await receiver.handle(*build_delivery({"replay_job_status": status}, KEY))
+    assert (receiver.stats.handled, receiver.stats.unhandled) == (1, 1)
+    assert not caplog.messages
+
+
 async def test_the_first_event_of_a_type_without_a_handler_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     types = [f"x.type{number}\n{'y' * 300}" for number in range(150)] * 2
     async with WebhookReceiver(keys=[KEY]) as receiver:

@@ -147,7 +147,7 @@ def _summarize(registered: _Registered) -> str:
         return f"The webhook {webhook.id} is valid; events for it go to {webhook.url}."
     return (
         f"The webhook {webhook.id} was valid already and was not checked now; events for it go to {webhook.url}. "
-        "`svc-async webhook check URL` checks the receiver."
+        "`svc-async webhook check URL` checks the receiver; with a sandbox, give the receiver's own address."
     )
 
 

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
-from svc_async.cli.output.console import show
+from svc_async.cli.output.console import say, show
 from svc_async.cli.output.json_output import show_json
 from svc_async.errors import InvalidArgument
 from svc_async.printable import join_first
@@ -85,7 +85,11 @@ def _describe_targets(happened: Mapping[str, Any]) -> str:
 def _find_sandbox() -> str:
     """Return the URL in the variables that `svc-async sandbox` prints, or the one at which it listens by default."""
     url = os.environ.get("SVC_BASE_URL", "")
-    return url if url.startswith("http://") else _DEFAULT_URL
+    if url.startswith("http://"):
+        return url
+    if url:
+        say(f"SVC_BASE_URL is not that of a sandbox; using the one at {_DEFAULT_URL}.")
+    return _DEFAULT_URL
 
 
 def _read_payload(file: Path) -> Mapping[str, Any]:

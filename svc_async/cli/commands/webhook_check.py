@@ -16,7 +16,7 @@ from svc_async.cli.sessions import find_signing_key
 from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import SystemClock
 from svc_async.engine.transport import Timeouts, Transport, WireRequest
-from svc_async.errors import InvalidArgument, SvcError
+from svc_async.errors import InvalidArgument, SvcError, TransportError
 from svc_async.webhooks.diagnosis import OTHER_SECRET, diagnose_crc
 from svc_async.wire.envelope import Answer
 from svc_async.wire.hmac_sha256 import SigningKey
@@ -26,6 +26,10 @@ __all__ = ["check", "name_secret"]
 _SECONDS = 10.0  # Unspecified: how long the service waits for a CRC answer (UNS-crc-timeout)
 _SECOND_REQUEST = (
     "a second request had a forged event as its token, which must be refused: crc_token_refused in a receiver's log"
+)
+_NO_ANSWER = (
+    "; check that the receiver runs, and give the address at which this machine reaches it: with a sandbox, "
+    "its own one, such as http://127.0.0.1:9000/svc"
 )
 _FORGED = '{"data":{"event_type":"svc-async.check"}}'
 
@@ -78,7 +82,8 @@ async def _send_checks(transport: Transport, url: str, key: SigningKey) -> _Find
     try:
         answer = await _ask(transport, url, token)
     except SvcError as error:
-        return _Finding(problem=str(error), seconds=clock.monotonic() - began)
+        advice = _NO_ANSWER if isinstance(error, TransportError) else ""
+        return _Finding(problem=f"{error}{advice}", seconds=clock.monotonic() - began)
     seconds = clock.monotonic() - began
     location = answer.headers.get("location", "")
     problem = diagnose_crc(key, token, status=answer.status, body=answer.body, url=url, location=location)
