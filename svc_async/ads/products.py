@@ -191,6 +191,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _PRICE_RULE = "must be a number, a space and a 3-letter currency code, such as 9.90 EUR"
 _SIGNS = ("+", "-", "\N{MINUS SIGN}")
 _SIGN_RULE = "must be a number without a sign, such as 9.90 EUR: a price is never negative"
+_COMMA_RULE = "must have a decimal point and no comma, such as 9.90 EUR"
 _CAPITALS_RULE = "must have its currency code in capital letters, such as 9.90 EUR"
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>")
 _HEX = re.compile(r"#.*|(?=.*[0-9])[0-9A-Fa-f]{6}(?:[0-9A-Fa-f]{2})?", re.DOTALL)
@@ -217,6 +218,8 @@ def _find_price_rule(value: object) -> str | None:
         return _SIGN_RULE
     if isinstance(value, str) and _is_price(value.upper()):
         return _CAPITALS_RULE
+    if isinstance(value, str) and "," in value and _is_price(value.replace(",", "")):
+        return _COMMA_RULE
     return _PRICE_RULE
 
 

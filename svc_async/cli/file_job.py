@@ -223,8 +223,10 @@ class _FileJob:
             return
         if report.suffix not in {".html", ".json"}:
             raise InvalidArgument("report", "must end in .html or .json")
-        if report.resolve() in {file, failures, journal} or not report.parent.is_dir():
-            raise InvalidArgument("report", "must be a file of its own, in an existing folder")
+        if report.resolve() in {file, failures, journal}:
+            raise InvalidArgument("report", "must be a file of its own")
+        if not report.parent.is_dir():
+            raise InvalidArgument("report", "must be in a folder that exists")
         check_report(report)
 
     async def _run(self, target: TargetSpec, session: Session, failures: FailureList) -> JobOutcome | None:

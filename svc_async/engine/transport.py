@@ -204,7 +204,7 @@ class Transport:
                 finally:
                     response.release()  # a connection whose answer was not read to its end is closed
         except _FAILURES as error:
-            return self._describe_failure(error, exchange, seconds)
+            return self._describe_failure(error, request, exchange, seconds)
         if isinstance(body, SvcError):
             return body
         headers = response.headers.copy()  # the view that aiohttp gives can be neither pickled nor copied
@@ -247,14 +247,17 @@ class Transport:
                 self._track(response)
                 body = b"" if response.ok else await _read(response, _MAX_REFUSAL_BYTES)
         except _FAILURES as error:
-            return self._describe_failure(error, exchange, seconds)
+            return self._describe_failure(error, request, exchange, seconds)
         if isinstance(body, SvcError):
             return body
         return OpenStream(Answer(status=response.status, headers=response.headers, body=body), response.content)
 
-    def _describe_failure(self, error: BaseException, exchange: Exchange, seconds: float | None) -> TransportError:
+    def _describe_failure(
+        self, error: BaseException, request: WireRequest, exchange: Exchange, seconds: float | None
+    ) -> TransportError:
         is_connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
-        return _transport_error(error, exchange, self._timeouts.connect if is_connecting else seconds)
+        messages = _MESSAGES if request.proxy is None else _MESSAGES_OF_PROXIES
+        return _transport_error(error, exchange, self._timeouts.connect if is_connecting else seconds, messages)
 
     def _send(self, request: WireRequest, exchange: Exchange) -> Awaitable[aiohttp.ClientResponse]:
         return self._client.request(
@@ -342,13 +345,15 @@ def _unusable_body(
     )
 
 
-def _transport_error(error: BaseException, exchange: Exchange, seconds: float | None) -> TransportError:
+def _transport_error(
+    error: BaseException, exchange: Exchange, seconds: float | None, messages: Mapping[type, str]
+) -> TransportError:
     """Build the failure of an exchange, without a reference to aiohttp's exception."""
     sent = Sent.MAYBE if exchange.sent else Sent.NO
     found = (error.__cause__ or error) if isinstance(error, ConnectionBroken) else error
     if isinstance(found, TimeoutError):
         return TimedOut(f"request timed out{'' if seconds is None else f' after {seconds:g} s'}", sent=sent)
-    failure = TransportError(_MESSAGES.get(type(found), "connection failed"), sent=sent)
+    failure = TransportError(messages.get(type(found), "connection failed"), sent=sent)
     failure.__cause__ = _describe_cause(found)
     return failure
 
@@ -374,3 +379,5 @@ _MESSAGES: Mapping[type, str] = {
     aiohttp.ServerDisconnectedError: "the connection was closed before an answer",
     aiohttp.ClientOSError: "connection reset",
 }
+_MESSAGES_OF_PROXIES = {**_MESSAGES, aiohttp.ClientConnectorDNSError: "the host name of the proxy cannot be resolved"}
+"""A proxy resolves the name of the host by itself."""

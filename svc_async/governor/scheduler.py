@@ -211,6 +211,8 @@ class RequestScheduler:
 
     def _too_long(self, slot: Slot, flow: Flow[Slot], place: int, now: int) -> WouldWaitTooLong:
         opens, bucket = flow.find_firm_turn(now, ahead=place)
+        if opens <= now:  # so an answer decides, or the turns of other processes
+            opens, bucket = flow.find_shared_turn(now)
         return WouldWaitTooLong(
             until=self.to_datetime(opens, now),
             limit=bucket.name,

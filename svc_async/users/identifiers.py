@@ -285,7 +285,7 @@ def _require_region(region: str) -> None:
     except ImportError:
         raise InvalidArgument("phone_region", 'needs the extra "phone": pip install "svc-async[phone]"') from None
     if region not in phonenumbers.SUPPORTED_REGIONS:
-        raise InvalidArgument("phone_region", _REGION)
+        raise InvalidArgument("phone_region", "must be a region that has phone numbers, such as DE: a code of ISO 3166")
 
 
 @lru_cache(maxsize=4096)

@@ -1,6 +1,7 @@
 """Values as tokens: hashes, or escaped text, as they are written between the quotes of JSON."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import isnan
 
 import attrs
 
@@ -57,7 +58,7 @@ def _list_texts(value: object) -> Iterable[str]:
 
 
 def _to_text(value: object) -> str:
-    if value is None:
+    if value is None or (isinstance(value, float) and isnan(value)):  # NaN is how pandas writes a missing value
         return ""
     if isinstance(value, str):
         return value

@@ -99,7 +99,7 @@ def proxy_url(value: str, name: str = "proxy") -> str:
     """
     url = value if "://" in value else f"http://{value}"
     parts = _split(url)
-    if parts is None or not parts.hostname or parts.scheme not in _DEFAULT_PORTS:
+    if parts is None or not parts.hostname or parts.scheme not in _DEFAULT_PORTS or parts.path.strip("/"):
         del value, url, parts  # the password must not be among the locals of a traceback
         raise InvalidArgument(name, "must be the URL of an HTTP proxy: http://host:port")
     return url

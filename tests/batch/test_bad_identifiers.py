@@ -121,6 +121,15 @@ async def test_an_unknown_column_is_refused_with_the_nearest_name(
         await audience.users.upload(table)
 
 
+async def test_nan_is_a_missing_value(sandbox: Sandbox, audience: CustomAudienceHandle) -> None:
+    """Dicts that pandas makes of a frame have it."""
+    nan = float("nan")
+    members: list[Any] = [{"email": "a@b.de", "phone_number": nan}, {"email": nan, "phone_number": nan}]
+    report = await audience.users.upload(members)
+    assert [failure.reason for failure in report.failures] == ["must have at least one identifier"]
+    assert read_list(sandbox) == {hash_value("a@b.de")}
+
+
 @pytest.mark.parametrize("columns", ["email", "mail"])
 async def test_one_column_is_a_sequence_too(audience: CustomAudienceHandle, columns: str) -> None:
     with pytest.raises(InvalidArgument, match=r"^columns must be a sequence of names, such as \['email'\]"):

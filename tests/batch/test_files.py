@@ -194,7 +194,9 @@ async def test_standard_input_is_not_read_unasked(users: AudienceUsers) -> None:
 
 @pytest.mark.parametrize("members", [b"customers.csv", {"email": "a@b.de"}, 5])
 async def test_other_values_that_cannot_be_iterated_over_are_refused(users: AudienceUsers, members: Any) -> None:
-    with pytest.raises(InvalidArgument, match="members must be an iterable or async iterable of mappings or records"):
+    advice = "; put a single one into a list" if isinstance(members, dict) else ""
+    rule = f"^members must be an iterable or async iterable of mappings or records{advice}$"
+    with pytest.raises(InvalidArgument, match=rule):
         await users.upload(members)
 
 

@@ -341,8 +341,10 @@ async def test_a_report_of_a_job_that_stopped_and_of_one_that_is_finished(
     refused = await command("job", "report", "job.journal", "--out", "report.txt")
     assert (refused.code, refused.err) == (
         2,
-        "svc-async: --out must end in .html or .json, in an existing folder\n",
+        "svc-async: --out must end in .html or .json\n",
     )
+    refused = await command("job", "report", "job.journal", "--out", "none/report.html")
+    assert (refused.code, refused.err) == (2, "svc-async: --out must be in a folder that exists\n")
 
 
 # --- refused before anything

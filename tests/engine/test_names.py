@@ -141,6 +141,12 @@ async def test_a_region_of_another_type_is_refused(session: Session, value: Any)
     await check_refusal(lambda region: users.upload([], phone_region=region), value, message)
 
 
+async def test_a_region_that_does_not_exist_is_refused(session: Session) -> None:
+    users = session.account("a").custom_audience("b").users
+    message = "phone_region must be a region that has phone numbers, such as DE: a code of ISO 3166"
+    await check_refusal(lambda region: users.upload([], phone_region=region), "XX", message)
+
+
 @pytest.mark.parametrize("value", [None, "60", -1, True], ids=repr)
 async def test_a_wait_for_a_webhook_is_a_number_of_seconds(session: Session, value: object) -> None:
     rule = "within must be a number of seconds of at least 0"

@@ -264,6 +264,10 @@ async def test_a_session_from_the_environment_uses_its_proxy(monkeypatch: pytest
     async with Session.from_env() as session:
         with pytest.raises(TransportError, match="the proxy is unreachable"):
             await session.but(retries=Retries.none()).accounts.get("a")
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid:2")
+    async with Session.from_env() as session:
+        with pytest.raises(TransportError, match="the host name of the proxy cannot be resolved"):
+            await session.but(retries=Retries.none()).accounts.get("a")
 
 
 def test_a_proxy_without_a_scheme_is_taken_and_one_of_another_kind_is_refused(

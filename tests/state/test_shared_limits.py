@@ -378,6 +378,32 @@ async def test_a_request_that_would_wait_too_long_is_refused_at_once(clock: Driv
         await clock.run(send(second, users_batch(), max_wait=1.0))
 
 
+async def test_who_waits_for_the_turns_of_others_is_told_of_the_limit(clock: DrivenClock, leases: ModelLeases) -> None:
+    limits = change_limit(LIMITS, "ads.reads.account", requests=2_000)
+    governors = [
+        Governor(limits=limits, clock=clock, windows=SharedWindows(leases, clock=clock), max_wait=5.0) for _ in range(2)
+    ]
+    errors: list[WouldWaitTooLong] = []
+
+    async def read(governor: Governor) -> None:
+        while clock.monotonic() < 30:
+            try:
+                async with request_slot(governor, card_list(), max_wait=5.0) as slot:
+                    slot.mark_sent()
+                    await clock.sleep(0.01)
+                    slot.learn(200, {})
+            except WouldWaitTooLong as error:
+                errors.append(error)
+                await clock.sleep(max(error.retry_after or 0, 1.0))
+
+    await clock.run(*(read(governor) for governor in governors for _ in range(12)))
+
+    assert errors
+    assert {error.limit for error in errors} == {"ads.reads.account"}
+    assert min(error.retry_after or 0 for error in errors) > 0
+    assert all("the limit 'ads.reads.account' admits this call at" in str(error) for error in errors)
+
+
 @pytest.mark.parametrize("is_guess", [False, True])
 async def test_those_who_wait_are_judged_by_their_places_after_the_first_answer(
     clock: DrivenClock, leases: ModelLeases, is_guess: bool

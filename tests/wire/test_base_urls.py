@@ -73,7 +73,9 @@ def test_a_proxy_without_a_scheme_is_an_http_proxy(given: str, kept: str) -> Non
     assert proxy_url(given) == kept
 
 
-@pytest.mark.parametrize("url", ["socks5://u:hush@proxy.example.test:1080", "http://", "http://u:hush@a:x", " ", "a b"])
+@pytest.mark.parametrize(
+    "url", ["socks5://u:hush@proxy.example.test:1080", "http://", "http://u:hush@a:x", "https//u:hush@a:1", " ", "a b"]
+)
 def test_what_is_no_http_proxy_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(InvalidArgument, match="^proxy must be the URL of an HTTP proxy") as caught:
         proxy_url(url)

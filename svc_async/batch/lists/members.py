@@ -180,4 +180,5 @@ def _make_opener(identifiers: Sequence[str]) -> Callable[[Path], UserSource]:
 
 def _check_iterable(name: str, value: object, content: str = "mappings or records") -> None:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable | AsyncIterable):
-        raise InvalidArgument(name, f"must be an iterable or async iterable of {content}")
+        advice = "; put a single one into a list" if isinstance(value, Mapping) else ""
+        raise InvalidArgument(name, f"must be an iterable or async iterable of {content}{advice}")

@@ -202,8 +202,9 @@ class LeasedWindow:
         """Return what a snapshot shows."""
         if self.share is not None:
             return attrs.evolve(self.share.state(now), is_degraded=True)
-        known, lease = self.holding.known, self.holding.lease
+        holding, known, lease = self.holding, self.holding.known, self.holding.lease
         allowed = int(self.concurrency.allowed)
+        waits_for_answer = holding.is_guess or holding.is_ramping or not self._has_concurrency(now)
         return WindowState(
             limit=known.limit,
             used=known.used,
@@ -211,6 +212,7 @@ class LeasedWindow:
             opens_at=self.opens_at(1, now),
             closed_until=known.closed_until,
             concurrency=allowed if lease is None or lease.allowed is None else min(allowed, lease.allowed),
+            turn_at=0 if waits_for_answer else max(holding.ask_at, now + self.spacing),
         )
 
     def apply(self, lease: Lease, now: int) -> None:
