@@ -1,5 +1,7 @@
 """The URL of a database. It may contain a password, so its text is shown nowhere."""
 
+import re
+from collections.abc import Collection
 from urllib.parse import parse_qs, urlsplit
 
 import attrs
@@ -10,9 +12,28 @@ from svc_async.value_rules import TEXT
 
 __all__ = ["DatabaseUrl"]
 
-_SCHEMES = ("postgresql", "postgres")
+_SCHEMES = ("postgresql://", "postgres://")
 _LONGEST = 8_192
 _SHOWN = 200  # characters of a name
+_SCHEME = "must begin with postgresql:// and name a database"
+_PASSWORD = "must have / ? # and @ in a password written as %2F %3F %23 %40"  # noqa: S105 - a rule
+_ADDRESS = "must have a host, and a port from 1 to 65535 if any"
+_SETTINGS = (
+    *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl"),
+    *("ssl_min_protocol_version", "ssl_max_protocol_version"),
+    *("host", "port", "dbname", "user", "password", "passfile"),
+    *("target_session_attrs", "krbsrvname", "gsslib", "application_name", "options"),
+)
+"""Those of libpq that the oldest supported driver takes; others it would send to the server, which refuses them."""
+_KNOWN_ELSEWHERE = (
+    "connect_timeout",
+    "channel_binding",
+    "sslnegotiation",
+    "pgbouncer",
+    "connection_limit",
+    "pool_size",
+)
+"""Names that a message may repeat: any other may be a part of a password."""
 
 
 @attrs.frozen
@@ -33,11 +54,10 @@ class DatabaseUrl:
         Raises:
             InvalidArgument: it is not the URL of a PostgreSQL database; the message leaves it out.
         """
-        name = _describe(text) if TEXT.accepts(text) and len(text) <= _LONGEST else None
         try:
-            if name is None:
-                raise InvalidArgument("state_url", "must begin with postgresql:// and name a database")
-            return cls(name, text)
+            if problem := _find_problem(text):
+                raise InvalidArgument("state_url", problem)
+            return cls(_describe(text), text)
         finally:
             del text  # its password must not be among the locals of a traceback
 
@@ -46,17 +66,33 @@ class DatabaseUrl:
         return self._text
 
 
-def _describe(text: str) -> str | None:
-    """Return host and database; None if it is no URL of PostgreSQL."""
+def _find_problem(text: str) -> str | None:
+    """Return the rule that a URL breaks, without a part of it that may be secret; None if it breaks none."""
+    if not TEXT.accepts(text) or len(text) > _LONGEST or not text.lower().startswith(_SCHEMES):
+        return _SCHEME
+    if "@" in "".join(re.split("[/?#]", text.partition("://")[2], maxsplit=1)[1:]):
+        return _PASSWORD
     try:
         parts = urlsplit(text)
-        host = parts.hostname or ""
-        port = parts.port
-        query = parse_qs(parts.query)
+        settings = parse_qs(parts.query, keep_blank_values=True)
+        is_valid = parts.port != 0
     except ValueError:  # it may quote the text
-        return None
-    if parts.scheme not in _SCHEMES:
-        return None
-    place = f"{host}:{port}" if port else host
-    socket = "" if place else ", ".join(query.get("host", ["a local socket"]))
+        is_valid = False
+    if not is_valid:
+        return _ADDRESS
+    unknown = settings.keys() - {*_SETTINGS}
+    return _describe_unknown(unknown) if unknown else None
+
+
+def _describe_unknown(names: Collection[str]) -> str:
+    named = next((name for name in _KNOWN_ELSEWHERE if name in names), None)
+    what = f"the setting {named}, which" if named else "a setting that"
+    return f"has {what} is not supported; supported are {', '.join(_SETTINGS)}"
+
+
+def _describe(text: str) -> str:
+    """Return host and database."""
+    parts = urlsplit(text)
+    place = f"{parts.hostname or ''}:{parts.port}" if parts.port else parts.hostname or ""
+    socket = "" if place else ", ".join(parse_qs(parts.query).get("host", ["a local socket"]))
     return clean(f"{place or socket}{parts.path}")[:_SHOWN]
