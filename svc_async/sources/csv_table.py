@@ -97,12 +97,13 @@ class CsvTable:
         Raises:
             UnusableFile: names the line and the rule that it breaks.
         """
-        quotes, longest = 0, 0
+        are_plain, longest = True, 0
         with closing(self._text.read_blocks()) as blocks:
             for text in blocks:
-                quotes, longest = quotes + text.count('"'), max(longest, len(text))
+                are_plain = are_plain and _has_plain_quotes(text, self.delimiter)
+                longest = max(longest, len(text))
                 await asyncio.sleep(0)
-        if quotes % 2 or longest > csv.field_size_limit():  # a block ends with a line: one may have a cell of this size
+        if not are_plain or longest > csv.field_size_limit():  # a block ends with a line: one may have a cell this long
             with closing(self.read_slices(range(len(self.header)), LineIndex())) as slices:
                 for _ in slices:
                     await asyncio.sleep(0)
@@ -187,6 +188,16 @@ class CsvTable:
                 f"{advise_in_python('header=')}"
             )
         return names
+
+
+def _has_plain_quotes(text: str, delimiter: str) -> bool:
+    """Return whether all quotes begin or end a cell, so that none is unmatched; others need a closer look."""
+    quotes = text.count('"')
+    if not quotes:
+        return True
+    opening = text.startswith('"') + text.count(f'{delimiter}"') + text.count('\n"')
+    closing = text.endswith('"') + sum(text.count(f'"{end}') for end in (delimiter, "\n", "\r"))
+    return opening == closing == quotes / 2
 
 
 def _detect_delimiter(line: str) -> str:

@@ -308,6 +308,9 @@ BROKEN = [
     pytest.param(b'email\na@b.c\n"b@b.c\nc@b.c\n', "has a quote on line 3 that is not closed", id="open quote"),
     pytest.param(b'email\na\n"b\n' + b"c@b.c\n" * 30_000, "has a cell without an end on line 3", id="endless"),
     pytest.param(b'email\n"a"b\nc\n"', "has unmatched quotes on line 2", id="quote within"),
+    pytest.param(
+        b"email,phone\n" + 40_000 * b'a@b.c,"1"\n' + b'"Ada" b@b.c,"2"\n', "unmatched quotes on line 40002", id="deep"
+    ),
 ]
 
 
