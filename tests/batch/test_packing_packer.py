@@ -1,3 +1,5 @@
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,6 +131,45 @@ def test_the_last_row_of_every_key_is_sent_last(rows: list[tuple[int, int, str]]
 
     assert last_sent == {key: (variant, kind) for key, variant, kind in rows}
     assert sum(batch.rows for batch in batches) + packer.coalesced == len(rows)
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 1)), max_size=60),
+    slices=st.integers(1, 20),
+    operations=st.integers(1, 9),
+)
+def test_each_row_is_sent_or_replaced_in_the_order_of_its_key(
+    rows: list[tuple[int, int]], slices: int, operations: int
+) -> None:
+    packer = Packer(Limits(operations=operations, size=10**6, per_operation=2))
+    numbers = [10 * key + variant for key, variant in rows]
+    batches: list[Batch] = []
+    for first in range(0, len(rows), slices):
+        some = numbers[first : first + slices]
+        batches += feed(packer, [*map(encode_user, some)], [number // 10 for number in some], first=first)
+    batches += packer.flush(NOW)
+    sent = [position for batch in batches for position in batch.positions]
+
+    assert read_numbers(batches) == [numbers[position] for position in sent]
+    assert sorted(sent + [each for batch in batches for each in batch.superseded]) == list(range(len(rows)))
+    for key in range(7):
+        of_key = [position for position in sent if rows[position][0] == key]
+        assert of_key == sorted(of_key)
+
+
+@pytest.mark.parametrize("variants", [1, 2])
+def test_repeated_rows_are_taken_from_each_slice_at_once(variants: int) -> None:
+    packer = Packer(Limits(operations=2_000, size=10**6))
+    numbers = Random(5)
+    for index in range(10):
+        some = numbers.sample(range(1, 200), 99)
+        users = [encode_user(0, 1 + index % variants), *map(encode_user, some)]
+        feed(packer, users, [0, *some], first=100 * index)
+    batches = packer.flush(NOW)
+
+    assert len(batches) == (1 if variants == 1 else 10)
+    assert len(batches[0].positions.runs) <= 2 * 10
 
 
 def test_a_packer_fills_its_batches_with_the_rows_of_another() -> None:

@@ -2,7 +2,8 @@
 
 A batch holds one row of a key. Another row of the same key with equal identifiers replaces it (coalesced); one with
 other identifiers moves to the next batch, because rows of one key must be applied in their order. Repeated keys are
-looked for when a batch is sealed: in one set then, instead of a lookup for every row.
+looked for when a batch is sealed: in one set then, instead of a lookup for every row. Only rows of these keys are
+compared.
 
 Rows come many at a time. Packed rows are taken whole if they fit, which is nearly always the case; otherwise each half
 is tried by itself, down to a single row.
@@ -10,6 +11,7 @@ is tried by itself, down to a single row.
 
 import itertools
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 
@@ -19,6 +21,7 @@ from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationBlock, OperationGroup
 from svc_async.batch.packing.rows import PackedRows, select_rows
+from svc_async.users.packed import partition
 from svc_async.users.template import RowTemplate
 
 __all__ = ["Packer"]
@@ -57,9 +60,13 @@ class _OpenBatch:
     @classmethod
     def of(cls, limits: Limits, parts: Iterable[PackedRows], superseded: "array[int]") -> "_OpenBatch":
         batch = cls(limits, superseded=superseded)
-        for _, alike in itertools.groupby(parts, key=lambda packed: (packed.group, packed.template)):
-            batch.add(PackedRows.merge(list(alike)))
+        batch.add_all(parts)
         return batch
+
+    def add_all(self, parts: Iterable[PackedRows]) -> None:
+        """Add rows that are known to fit."""
+        for _, alike in itertools.groupby(parts, key=lambda packed: (packed.group, packed.template)):
+            self.add(PackedRows.merge(list(alike)))
 
     def add(self, packed: PackedRows) -> bool:
         """Add rows if they fit."""
@@ -92,6 +99,18 @@ class _OpenBatch:
         for packed in self.packed:
             keys.update(packed.users.list_keys())
         return len(keys) < self.rows
+
+    def divide(self) -> tuple[list[PackedRows], list[PackedRows]]:
+        """Return the rows whose key occurs once, and those whose key occurs more often."""
+        counts = Counter(itertools.chain.from_iterable(packed.users.list_keys() for packed in self.packed))
+        once, repeated = list[PackedRows](), list[PackedRows]()
+        for packed in self.packed:
+            are_repeated = [counts[key] > 1 for key in packed.users.list_keys()]
+            parts = packed.distribute(partition(range(len(packed)), are_repeated, 2))
+            for rows, found in zip(parts, (once, repeated), strict=True):
+                if len(rows):
+                    found.append(rows)
+        return once, repeated
 
     def seal(self, now: datetime) -> Batch:
         blocks = [block.seal(self.limits.per_operation, now) for block in self._blocks.values()]
@@ -186,47 +205,55 @@ class Packer:
         open_batch, self._open = self._open, _OpenBatch(self.limits)
         if not self.repeats or not open_batch.has_repeats():
             return [open_batch.seal(now)] if open_batch.rows else []
-        *full, last = self._coalesce(open_batch) or self._layer(open_batch)
+        *full, last = self._separate(open_batch)
         if may_stay_open and last.rows < open_batch.rows * self.reopen_below:
             self._open = last
         else:
             full.append(last)
         return [batch.seal(now) for batch in full]
 
-    def _coalesce(self, batch: _OpenBatch) -> Sequence[_OpenBatch]:
+    def _separate(self, batch: _OpenBatch) -> Sequence[_OpenBatch]:
+        """Return batches that hold each key once, to be sent in their order."""
+        once, repeated = batch.divide()
+        batches = self._coalesce(repeated, batch.superseded) or self._layer(repeated, batch.superseded)
+        batches[0].add_all(once)
+        return batches
+
+    def _coalesce(self, repeated: Sequence[PackedRows], superseded: "array[int]") -> Sequence[_OpenBatch]:
         """Keep the last of equal rows, if all rows of one key are equal; else return nothing."""
-        first = batch.packed[0]
-        if not all(packed.group == first.group and packed.template is first.template for packed in batch.packed):
+        first = repeated[0]
+        if not all(packed.group == first.group and packed.template is first.template for packed in repeated):
             return []
-        rows = PackedRows.merge(batch.packed)
+        rows = PackedRows.merge(repeated)
         keys, users = rows.users.list_keys(), rows.write_each()
         last = {key: index for index, key in enumerate(keys)}
         replaced = [index for index, key in enumerate(keys) if last[key] != index]
         if any(users[index] != users[last[keys[index]]] for index in replaced):
             return []
-        batch.superseded.extend(rows.select(replaced).positions)
+        superseded.extend(rows.select(replaced).positions)
         self.coalesced += len(replaced)
-        return [_OpenBatch.of(self.limits, [rows.select([*last.values()])], batch.superseded)]
+        return [_OpenBatch.of(self.limits, [rows.select(sorted(last.values()))], superseded)]
 
-    def _layer(self, batch: _OpenBatch) -> Sequence[_OpenBatch]:
+    def _layer(self, repeated: Sequence[PackedRows], superseded: "array[int]") -> Sequence[_OpenBatch]:
         """Keep the last of equal rows, and move a row that differs from the last of its key to the next batch."""
         layers: list[dict[int, _Place]] = []
-        superseded = [batch.superseded]
+        superseded_of = [superseded]
         layer_of: dict[int, int] = {}
-        for key, place in itertools.chain.from_iterable(map(_list_places, batch.packed)):
+        for key, place in itertools.chain.from_iterable(map(_list_places, repeated)):
             layer = layer_of.get(key, -1)
             if layer >= 0 and layers[layer][key].is_same_user(place):
                 self.coalesced += 1
-                superseded[layer].append(layers[layer][key].position)
+                # Taken out, or its successor would come among rows of other slices, each of which is read anew then.
+                superseded_of[layer].append(layers[layer].pop(key).position)
             else:
                 layer += 1
                 layer_of[key] = layer
                 layers += [{}] if layer == len(layers) else []
-                superseded += [array("q")] if layer == len(superseded) else []
+                superseded_of += [array("q")] if layer == len(superseded_of) else []
             layers[layer][key] = place
         return [
             _OpenBatch.of(self.limits, select_rows((place.packed, place.index) for place in places.values()), replaced)
-            for places, replaced in zip(layers, superseded, strict=True)
+            for places, replaced in zip(layers, superseded_of, strict=True)
         ]
 
 
