@@ -75,10 +75,9 @@ def _find_problem(text: str) -> str | None:
     try:
         parts = urlsplit(text)
         settings = parse_qs(parts.query, keep_blank_values=True)
-        is_valid = parts.port != 0
+        if parts.port == 0:
+            return _ADDRESS
     except ValueError:  # it may quote the text
-        is_valid = False
-    if not is_valid:
         return _ADDRESS
     unknown = settings.keys() - {*_SETTINGS}
     return _describe_unknown(unknown) if unknown else None
