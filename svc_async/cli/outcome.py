@@ -248,8 +248,11 @@ class JobOutcome:
         return (settled if self.compared is None else self.compared) / self.seconds if self.seconds else 0.0
 
     def _print_reasons(self) -> None:
-        for reason, number in self.failures.reasons.most_common(_LISTED):
-            show((f"{number:>17,} ", "red"), (reason, "dim"))
+        listed = dict(self.failures.reasons.most_common(_LISTED))
+        others = self.failures.reasons.total() - sum(listed.values())
+        for reason, number in {**listed, "for other reasons": others}.items():
+            if number:
+                show((f"{number:>17,} ", "red"), (reason, "dim"))
         if self._unexplained:
             show((f"{self._unexplained:>17,} ", "red"), ("not listed: only their number is known", "dim"))
         if self.failures.problem is not None:

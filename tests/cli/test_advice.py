@@ -32,6 +32,7 @@ def target(sandbox: Sandbox) -> tuple[str, ...]:
         (UPLOAD, "--account and --audience must be given; `svc-async accounts list` shows yours, and --sandbox"),
         (("do-not-reach", "remove", "people.csv"), "--account and --list must be given; "),
         ((*UPLOAD, "--account", "a"), "--audience must be given; --sandbox tries the command without any"),
+        (("job", "resume", "a.journal", "--report", "a.html"), "--report. `svc-async job report --out FILE` writes"),
         (("--vresion",), "Unknown option: --vresion. Did you mean --version? See "),
         (("--hepl", "audience"), "Unknown option: --hepl. Did you mean --help? See "),
         (("--profile", "x", "audience"), "--profile must follow the name of a command. See "),

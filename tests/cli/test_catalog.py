@@ -45,6 +45,18 @@ async def test_a_feed_becomes_a_catalog_and_goes_again(
     assert list(await list_keys(sandbox, catalog)) == ["b"]
 
 
+def test_failures_for_other_reasons_than_those_that_are_printed_are_counted(call: Call, here: Path) -> None:
+    prices = ("cheap", "-9 EUR", "9 eur", '"9,90 EUR"', "9 XYZ")
+    rows = [feed(f"p{number}", price=price) for price in prices for number in range(2)]
+    rows += [feed("x").replace("in_stock", "gone"), feed("y").replace(",new,", ",mint,")]
+    (here / "feed.csv").write_text(HEADER + "".join(row.removeprefix(HEADER) for row in rows))
+    ended = call("catalog", "upload", "feed.csv", "--sandbox")
+    printed = [line.split(maxsplit=1) for line in ended.out.splitlines() if line.startswith("    ")]
+    counts = {reason: int(number) for number, reason in printed if number.isdigit()}
+    assert counts.pop("failed") == sum(counts.values()) == 12
+    assert counts["for other reasons"] == 2
+
+
 def test_a_feed_may_be_in_json_lines(call: Call, here: Path) -> None:
     names, cells = HEADER.strip().split(","), feed("a").splitlines()[1].split(",")
     (here / "feed.jsonl").write_text(json.dumps(dict(zip(names, cells, strict=True))))

@@ -26,6 +26,7 @@ _LISTS = ("--audience", "--list", "--catalog")
 _NAMES_OF_LISTS = frozenset({*_LISTS, "--custom-audience", "--do-not-reach", "--do-not-reach-list", "--dnr"})
 _NUMBERS: Mapping[type, str] = MappingProxyType({int: "a whole number", float: "a number"})
 _JOURNALS = frozenset({"--journal", "--journals", "--job"})
+_REPORT = "`svc-async job report --out FILE` writes the report of a job that has a journal."
 _NO_JOURNAL = (
     "A sync needs no journal: its state keeps what was accepted. After an interruption, run the same command again."
 )
@@ -100,6 +101,8 @@ def _describe_option(error: UnknownOptionError) -> str | None:
     option = (error.token.keyword or error.token.value or "").partition("=")[0]
     if option in _JOURNALS and "sync" in (error.command_chain or ()):
         return f"Unknown option: {option}. {_NO_JOURNAL}"
+    if option == "--report" and "job" in (error.command_chain or ()):
+        return f"Unknown option: {option}. {_REPORT}"
     if option not in _NAMES_OF_LISTS:
         return None
     known = _list_options(error.argument_collection)
