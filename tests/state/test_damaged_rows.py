@@ -122,14 +122,14 @@ async def test_a_server_that_takes_no_writes_is_unavailable(
     shared: SharedState, postgres_url: str, schema: str, name: str
 ) -> None:
     await USES[name](shared)
-    url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}default_transaction_read_only=on"
+    url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}options=-cdefault_transaction_read_only%3Don"
     with pytest.raises(StateUnavailable, match="the server takes no writes"):
         async with SharedState.open(url, schema=schema, migrate=False) as state:
             await USES[name](state)
 
 
 async def test_what_is_locked_for_too_long_is_unavailable(shared: SharedState, postgres_url: str, schema: str) -> None:
-    url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}lock_timeout=1"
+    url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}options=-clock_timeout%3D1"
     async with SharedState.open(url, schema=schema) as state, shared.database.transaction() as connection:
         await connection.execute("LOCK TABLE journals, sync_lists, cluster_jobs, event_receivers")
         for name in ("journal", "sync", "events", "job"):
