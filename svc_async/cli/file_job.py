@@ -325,11 +325,13 @@ class _FileJob:
             if isinstance(cause, UnusableFile) and cause.parameter == "file":
                 return f"{rest} {_RESTORE} and {resume}. {_START_AGAIN}"
             return f"{rest} {run} {resume.removeprefix('run ')}."
+        again = f"{run} the same command again to finish: {self.work.advice}"
+        if not isinstance(self.spec, UploadSpec):  # what is left of a plan is known to the next one only
+            return again
         line = self.source.find_line(report.read)
         place = f"row {report.read + 1:,}" if line is None else f"line {line:,}"
         unread = "" if self.source.exhausted else f", and the file from {place} on"
-        pending = f"Still to do: {count(report.pending, 'row')} that {was} read{unread}. "
-        return f"{pending}{run} the same command again to finish: {self.work.advice}"
+        return f"Still to do: {count(report.pending, 'row')} that {was} read{unread}. {again}"
 
 
 def _find_cause(error: BaseException | None) -> BaseException | None:

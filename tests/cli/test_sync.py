@@ -91,7 +91,9 @@ async def test_a_second_sync_at_the_same_time_ends_with_code_1(
     )
     assert (refused.error["type"], refused.error["sent"], refused.error["repeatable"]) == ("UnusableFile", "no", True)
     running.send(signal.SIGINT)
-    await running.wait()
+    ended = await running.wait()
+    assert "Run the same command again to finish: it sends only what is still missing." in ended.err
+    assert "Still to do" not in ended.err  # of the plan, nobody knows it yet
 
 
 async def test_a_dry_run_as_json_is_one_object(
