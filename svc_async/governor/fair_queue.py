@@ -200,7 +200,7 @@ class Flow(Generic[W]):
 
     def find_shared_turn(self, now: int) -> tuple[int, Bucket[W]]:
         """Return when this process has its turn among those that share its counts, and the bucket that decides it."""
-        return max(((bucket.window.state(now).turn_at, bucket) for bucket in self.buckets), key=itemgetter(0))
+        return max(((bucket.window.state(now).shared_turn_at, bucket) for bucket in self.buckets), key=itemgetter(0))
 
     def find_late(self, now: int, *, by_place: bool) -> tuple[list[tuple[int, W]], int]:
         """Return the requests whose turn comes after their deadline, with their places, and the next deadline.

@@ -78,8 +78,8 @@ class WindowState:
         closed_until: the end of a closure after a 429; 0 or a tick that has passed if there is none.
         concurrency: how many requests may be in flight.
         is_degraded: a shared count cannot be reached, and this process keeps to its share of the limit.
-        turn_at: the tick at which this process expects its turn among those that share the count; 0 if an answer
-            decides, or nobody shares it.
+        shared_turn_at: the tick at which this process expects its turn among those that share the count; 0 if an
+            answer decides, or nobody shares it.
     """
 
     limit: int | None
@@ -89,7 +89,7 @@ class WindowState:
     closed_until: int
     concurrency: int
     is_degraded: bool = False
-    turn_at: int = 0
+    shared_turn_at: int = 0
 
 
 @attrs.define(eq=False)

@@ -11,7 +11,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.state.database_url import DatabaseUrl
 from svc_async.wire.base_urls import Endpoints
 
-__all__ = ["APP", "CLIENT", "HOSTS", "TOKEN", "TRY", "ConnectionSettings", "parse_settings"]
+__all__ = ["APP", "CLIENT", "HOSTS", "TOKEN", "TRY", "ConnectionSettings", "check_state_url", "parse_settings"]
 
 T = TypeVar("T")
 

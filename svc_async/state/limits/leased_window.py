@@ -212,7 +212,7 @@ class LeasedWindow:
             opens_at=self.opens_at(1, now),
             closed_until=known.closed_until,
             concurrency=allowed if lease is None or lease.allowed is None else min(allowed, lease.allowed),
-            turn_at=0 if waits_for_answer else max(holding.ask_at, now + self.spacing),
+            shared_turn_at=0 if waits_for_answer else max(holding.ask_at, now + self.spacing),
         )
 
     def apply(self, lease: Lease, now: int) -> None:
