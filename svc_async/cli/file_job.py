@@ -221,12 +221,8 @@ class _FileJob:
         report = self.options.report
         if report is None:
             return
-        if report.suffix not in {".html", ".json"}:
-            raise InvalidArgument("report", "must end in .html or .json")
         if report.resolve() in {file, failures, journal}:
             raise InvalidArgument("report", "must be a file of its own")
-        if not report.parent.is_dir():
-            raise InvalidArgument("report", "must be in a folder that exists")
         check_report(report)
 
     async def _run(self, target: TargetSpec, session: Session, failures: FailureList) -> JobOutcome | None:

@@ -294,8 +294,13 @@ def check_report(path: Path, option: str = "report") -> None:
     """Check that a report can be written, and may replace what is there: nothing, an empty file or a report.
 
     Raises:
-        InvalidArgument: it is something else, or cannot be read or written.
+        InvalidArgument: its name is no HTML or JSON, its folder does not exist, it is something else, or cannot be read
+            or written.
     """
+    if path.suffix not in {".html", ".json"}:
+        raise InvalidArgument(option, "must end in .html or .json")
+    if not path.parent.is_dir():
+        raise InvalidArgument(option, "must be in a folder that exists")
     try:
         may_replace = not path.exists() or (path.is_file() and _is_report(path))
         if may_replace:

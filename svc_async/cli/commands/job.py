@@ -265,10 +265,6 @@ def report(
         as_json: Print only JSON.
     """
     record = state.read(path)
-    if out is not None and out.suffix not in {".html", ".json"}:
-        raise InvalidArgument("--out", "must end in .html or .json")
-    if out is not None and not out.parent.is_dir():
-        raise InvalidArgument("--out", "must be in a folder that exists")
     if out is not None and path is not None and out.resolve() == path.resolve():
         raise InvalidArgument("--out", "must not be the journal itself")
     if out is None:
