@@ -96,4 +96,4 @@ def test_distributing_users_keeps_no_memory() -> None:
     finally:
         tracemalloc.stop()
 
-    assert after - before < 100_000
+    assert after - before < 1_000_000, "a format of struct for each length takes over 6 MB"
