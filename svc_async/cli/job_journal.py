@@ -50,6 +50,7 @@ UNKNOWN_JOB = (
     "is not the name of a job in this shared state; `svc-async job list` lists them, and the shards of jobs on clusters"
 )
 _SETTINGS = ("fingerprint", "profile", "failures_file", "report", "host", "version", "size")
+_NEW_JOURNAL = "a new job needs a new journal"
 _ID_NAMES = {"audience": "audience", "do_not_reach_list": "list", "catalog": "catalog"}
 
 
@@ -273,7 +274,8 @@ class JobJournal:
         note = JobNote.read(record)
         if (note.spec.title, note.spec.target) != (spec.title, spec.target):
             ids = ", ".join(f"{name} {value}" for name, value in describe_ids(note.spec.target).items())
-            raise UnusableFile("journal", record.name, f"belongs to another job: {note.spec.title} {ids}")
+            problem = f"belongs to another job: {note.spec.title} {ids}; {_NEW_JOURNAL}"
+            raise UnusableFile("journal", record.name, problem)
         return attrs.evolve(found, record=record, note=note, resume_spool=options.resume_spool and record.spooled)
 
     def _read(self, run: RunOptions) -> JournalRecord | None:
@@ -363,5 +365,5 @@ class JobJournal:
         elif self.note.fingerprint != fingerprint:
             was = self.note.spec.source.path
             what = "standard input" if was == STANDARD_INPUT else f"{was}, or with what it held before it was changed"
-            problem = f"belongs to a job with {what}; a new job needs a new journal; nothing was sent"
+            problem = f"belongs to a job with {what}; resume it with the same rows; {_NEW_JOURNAL}; nothing was sent"
             raise UnusableFile("journal", location.name, problem)

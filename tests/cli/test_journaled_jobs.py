@@ -197,6 +197,7 @@ async def test_a_changed_file_is_refused_and_nothing_is_sent(command: Command, s
     ended = await command(*upload(sandbox))
     assert ended.code == 2
     assert "journal job.journal belongs to a job with" in ended.err
+    assert "resume it with the same rows; a new job needs a new journal" in ended.err
     assert "a new job needs a new journal; nothing was sent" in ended.err
     assert len(ended.err.splitlines()) == 1
     assert sandbox.requests.count(USERS) == 2
@@ -214,6 +215,7 @@ async def test_a_journal_of_another_job_is_refused(command: Command, sandbox: Sa
     ended = await command("audience", "remove", *rest)
     assert ended.code == 2
     assert "belongs to another job: Upload to an audience account" in ended.err
+    assert "a new job needs a new journal" in ended.err
     assert count_members(sandbox) == 6_000
 
 

@@ -165,6 +165,7 @@ async def test_a_file_that_was_cut_short_removes_nobody(
     assert (dry_json.result["removals"], dry_json.result["removal_share"]) == (21, 0.21)
     assert dry.err.splitlines()[-1] == dry_json.err.splitlines()[-1] == stopped.err.splitlines()[-1]
     assert "--max-removal-share is 20%, but 21 of the 100 rows on the list (21.0%) would be removed" in stopped.err
+    assert "If it is, allow a larger share." in stopped.err
     assert count_members(sandbox) == 100
     assert (await command(*sync, "--max-removal-share", "0.21")).code == 0
     assert count_members(sandbox) == 79

@@ -170,7 +170,8 @@ class Plan:
             raise InvalidArgument(
                 "max_removal_share",
                 f"is {max_removal_share:.0%}, but {self.removals:,} of the {self.present:,} rows on the list "
-                f"({self.removal_share:.1%}) would be removed. Nothing was sent. Is the file complete?",
+                f"({self.removal_share:.1%}) would be removed. Nothing was sent. "
+                "Is the file complete? If it is, allow a larger share.",
             )
 
     def check_before_deletion(self, max_removal_share: float) -> None:
@@ -184,7 +185,7 @@ class Plan:
                 "max_removal_share",
                 f"is {max_removal_share:.0%}, and {_count_rows(self.all_removals)} would be deleted for good by a file "
                 f"of which {self.invalid_rows:,} of {self.rows:,} rows ({self.invalid_share:.1%}) cannot be sent. "
-                "Nothing was sent. Is the file right?",
+                "Nothing was sent. Is the file right? If it is, allow a larger share.",
             )
 
     def count_invalid(self, additions: int, changes: int) -> "Plan":
