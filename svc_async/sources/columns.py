@@ -33,6 +33,9 @@ OTHERS = "*"
 """The name in a mapping that stands for all columns that are not recognised."""
 _PROPOSED_NAMES = 10
 _COMPARED_NAMES = 100
+_LONGEST_HEADER = 1_000
+_IN_NAMES = frozenset("-_ ")
+"""Characters that are often within a name."""
 _IS_PANDAS_INDEX = re.compile(r"__index_level_\d+__").fullmatch
 """The names under which pandas exports an index without a name, such as that of a frame whose rows were filtered."""
 
@@ -196,10 +199,22 @@ class ColumnMatcher:
         ]
 
     def _describe_unrecognised(self) -> str:
+        if (delimiter := self._find_delimiter()) is not None:
+            separated = f"comma, semicolon, tab or bar, not by {quote_name(delimiter)}"
+            return f"has no recognised column; the columns of a table may be separated by {separated}"
         needs = f"has no recognised column; {self.place} needs at least one of {self._known_keys}"
         # Without a proposal the names are not quoted: if the file has no header, they are the data of a person.
         proposed = self._propose(self.header)
         return (f"{needs}; {proposed}" if proposed else f"{needs}, or name a column with --map COLUMN=KEY") + self.hint
+
+    def _find_delimiter(self) -> str | None:
+        """Return what stands between known names if they make up the only name; None if it is none of several."""
+        name = self.header[0][:_LONGEST_HEADER] if len(self.header) == 1 else ""
+        separates = {
+            each: sum(self.vocabulary.find_key(part) is not None for part in name.split(each)) > 1
+            for each in sorted({*name} - _IN_NAMES)
+        }
+        return next((each for each, several in separates.items() if several), None)
 
     def _check_unknown(self, unknown: Sequence[int]) -> None:
         if unknown:

@@ -191,6 +191,8 @@ _is_rounded = re.compile(r"\+?[0-9]+(?:[.,][0-9]+)?[eE]\+?[0-9]{1,2}").fullmatch
 def _explain_email(text: str) -> str | None:
     if _is_other_hash(text):
         return "must be an e-mail address or its SHA-256 of 64 hexadecimal digits; MD5 and SHA-1 are not accepted"
+    if _find_invisible(text):
+        return "must be an e-mail address without blanks and invisible characters, such as a zero-width space"
     return None
 
 
@@ -210,7 +212,18 @@ def _write_email_pattern(local: str, label: str) -> str:
     return rf"{local}++@(?:{label}++\.)++{label}++"
 
 
-_LOCAL, _LABEL = r'[^\x00- @"(),:;<>\[\]\\\x7f]', r'[^\x00- @".(),:;<>\[\]\\\x7f]'
+_INVISIBLE = (
+    r"\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000"
+    r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+)
+"""Blanks and control characters that are not ASCII, and what Unicode lets programs show as nothing.
+
+An address copied from a page or a document often has one of them. Nobody registers with it, so its hash finds nobody.
+"""
+_find_invisible = re.compile(f"[{_INVISIBLE}]").search
+_LOCAL = rf'[^\x00- @"(),:;<>\[\]\\{_INVISIBLE}]'
+_LABEL = rf"[^\x00-,./:-@\[-\^`{{-\x7f{_INVISIBLE}]"
+"""A character of a host name: letters of any script, digits, hyphens, and underscores, which some names have."""
 _PHONE_NUMBER = HashedIdentifier(
     name="phone_number",
     pattern=r"\+[1-9][0-9]{6,14}+",

@@ -116,6 +116,8 @@ async def test_the_failures_of_a_deletion_of_products_are_named_like_the_command
     [
         (f"email\n{'0a' * 16}\n", "must be an e-mail address or its SHA-256 of 64 hexadecimal digits; MD5 and SHA-1"),
         (f"email\n{'0a' * 20}\n", "MD5 and SHA-1 are not accepted"),
+        ("email\na@example.org\u200b\n", "without blanks and invisible characters, such as a zero-width space"),
+        ("email^phone\na@example.org^+4930123456\n", "separated by comma, semicolon, tab or bar, not by '^'"),
         ("\n\nemail\na@example.org\n", "has no header: line 1 is blank; delete the blank lines before the header"),
     ],
 )
