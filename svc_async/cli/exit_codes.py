@@ -103,7 +103,10 @@ _ADVICE_BY_PROBLEM: Mapping[str, Mapping[str, str]] = MappingProxyType(
             " is xml, but must be one of csv, tsv, jsonl, parquet$": "XML is for products: `svc-async catalog`",
         },
         "failures_file": {"^cannot be written to ": "give another path with --failures-file"},
-        "state": {" file is not a database$": "give the file of an earlier sync, or a new name"},
+        "state": {
+            " file is not a database$| is not a sync state$": "give the file of an earlier sync, or a new name",
+            " cannot be created: ": "it is the folder of states by default; name a file in another one with --state",
+        },
     }
 )
 """Advice by the parameter that a problem is about, and by what the problem says, as a regular expression."""

@@ -503,6 +503,9 @@ def test_a_folder_is_no_file(call: Call, here: Path) -> None:
     ended = call("audience", "remove", here, "--sandbox")
     assert ended.code == 2
     assert "is a folder" in ended.err
+    ended = call("audience", "upload", "", "--sandbox")
+    assert ended.code == 2
+    assert "file '' is no name of a file: the argument is empty" in ended.err
 
 
 def test_account_and_audience_must_be_given(call: Call, here: Path) -> None:

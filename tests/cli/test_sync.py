@@ -189,6 +189,17 @@ async def test_a_sync_that_was_killed_is_taken_up_again(
     assert count_members(sandbox) == 90
 
 
+async def test_a_folder_of_states_that_cannot_be_created_is_named(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
+) -> None:
+    (tmp_path / "svc_async").write_text("no folder")
+    sync = ("audience", "sync", str(people(range(3))), *target(sandbox))
+    ended = await command(*sync)
+    assert ended.code == 2
+    assert f"--state {tmp_path / 'svc_async'} cannot be created: File exists; it is the folder of states" in ended.err
+    assert (await command(*sync, "--state", str(tmp_path / "state"))).code == 0
+
+
 async def test_removals_that_fail_are_listed_without_a_position(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:

@@ -94,7 +94,7 @@ async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, opens: bool,
                 stderr().print(_panel(sandbox, catalog_id))
             for url, target in forwarded.items():
                 stderr().print(_explain_forward(sandbox, url, target))
-            for name, value in _variables(sandbox).items():
+            for name, value in _variables(sandbox, catalog_id).items():
                 show(f"export {name}={shlex.quote(value)}")
             sys.stdout.flush()
         if opens and not await asyncio.to_thread(webbrowser.open, sandbox.inspector_url):
@@ -102,7 +102,7 @@ async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, opens: bool,
         await asyncio.Event().wait()
 
 
-def _variables(sandbox: Sandbox) -> Mapping[str, str]:
+def _variables(sandbox: Sandbox, catalog_id: str) -> Mapping[str, str]:
     credentials = sandbox.credentials
     return {
         "SVC_BASE_URL": sandbox.base_url,
@@ -117,6 +117,8 @@ def _variables(sandbox: Sandbox) -> Mapping[str, str]:
         "CALLBACK_URL": sandbox.callback_url,  # this and the next ones are for programs that read them
         "ACCOUNT_ID": sandbox.account_id,
         "AUDIENCE_ID": sandbox.audience_id,
+        "LIST_ID": sandbox.do_not_reach_list_id,
+        "CATALOG_ID": catalog_id,
     }
 
 
@@ -133,7 +135,7 @@ def _describe(sandbox: Sandbox, catalog_id: str) -> Mapping[str, object]:
         "custom_audience_id": sandbox.audience_id,
         "do_not_reach_list_id": sandbox.do_not_reach_list_id,
         "product_catalog_id": catalog_id,
-        "environment": dict(_variables(sandbox)),
+        "environment": dict(_variables(sandbox, catalog_id)),
     }
 
 

@@ -145,6 +145,8 @@ class FileInput:
         """Do nothing: no file stays open."""
 
     def _find_size(self) -> int:
+        if not self.name:
+            raise unusable("''", "is no name of a file: the argument is empty")
         if self.path.is_dir():
             raise unusable(self.name, "is a folder")
         if not self.path.exists():
