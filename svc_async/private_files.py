@@ -90,11 +90,17 @@ def create_private(path: str | Path) -> BinaryIO:
 
 
 @contextmanager
-def replace_private(path: str | Path) -> Generator[BinaryIO]:
-    """Yield a temporary file that takes the place of the file when the block ends; after an error it is deleted."""
+def replace_private(path: str | Path, *, temporary: str | Path | None = None) -> Generator[BinaryIO]:
+    """Yield a temporary file that takes the place of the file when the block ends; after an error it is deleted.
+
+    Args:
+        path: the file.
+        temporary: the temporary file, if no other process can write it at the same time: one that was left there by a
+            process that was killed is overwritten. By default it has a new name beside the file.
+    """
     path = Path(path)
     _find(path, _SPECIAL)
-    descriptor, temporary = _create_beside(path)
+    descriptor, temporary = _create_beside(path) if temporary is None else _create_or_truncate(temporary)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -110,6 +116,11 @@ def replace_private(path: str | Path) -> Generator[BinaryIO]:
 def _create_beside(path: Path) -> tuple[int, str]:
     """Create a temporary file, with mode 0600, and return its descriptor and its name."""
     return tempfile.mkstemp(dir=path.parent, prefix=".svc-async.")
+
+
+def _create_or_truncate(path: str | Path) -> tuple[int, str]:
+    """Create a file or empty the one that exists, and return its descriptor and its name."""
+    return open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), str(path)
 
 
 def check_replaceable(path: str | Path) -> None:

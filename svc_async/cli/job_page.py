@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _BEGUN_BY_PROGRAM = "Make the same call again with this journal to resume the job."
+_NOT_ALL_SPOOLED = "It ended before all of its rows were kept: make the same call again with all of them."
 
 
 def find_spec(record: JournalRecord) -> UploadSpec | None:
@@ -55,7 +56,7 @@ def describe_next(record: JournalRecord) -> str:
     if record.finished:
         return "Nothing is left to do. A new job needs a new journal."
     if not record.note:
-        return _BEGUN_BY_PROGRAM
+        return _NOT_ALL_SPOOLED if record.spool_begun and not record.spooled else _BEGUN_BY_PROGRAM
     return _describe_resuming(record, JobNote.read(record))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from inspect import isawaitable
 from itertools import islice
@@ -259,12 +260,10 @@ class SpooledRows:
         Raises:
             UnusableFile: the disk is full.
         """
-        spooled = cls(rows.columns)
+        with _report_unwritable():
+            spooled = cls(rows.columns)
         try:
             await spooled._write(rows.rows)
-        except OSError as error:
-            spooled.close()
-            raise UnusableFile("spool", tempfile.gettempdir(), f"cannot be written: {error.strerror}") from None
         except BaseException:
             spooled.close()
             raise
@@ -296,10 +295,12 @@ class SpooledRows:
         async for part in _slice_rows(rows):
             encoded = _encode(part)
             block = len(encoded).to_bytes(8) + encoded
-            self._file.write(block)
+            with _report_unwritable():
+                self._file.write(block)
             self._digest.update(block)
             await asyncio.sleep(0)
-        self._file.flush()
+        with _report_unwritable():
+            self._file.flush()
         self.size = max(1, self._file.tell())
 
     def _read_slices(self) -> Generator[Sequence[Sequence[Any]], None, None]:
@@ -315,6 +316,15 @@ class SpooledRows:
     def _read(self, at: int, size: int) -> bytes:
         self._file.seek(at)
         return self._file.read(size)
+
+
+@contextmanager
+def _report_unwritable() -> Generator[None]:
+    """Report that the temporary file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UnusableFile("spool", tempfile.gettempdir(), f"cannot be written: {error.strerror}") from None
 
 
 async def _slice_rows(rows: AnyRows) -> AsyncIterator[Sequence[Any]]:

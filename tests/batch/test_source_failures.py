@@ -1,14 +1,15 @@
 """Sources that fail in the middle of a job: the error says that requests were sent, whatever ended the reading."""
 
+import errno
 import gzip
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from svc_async import BatchError, Rows, Session
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.errors import Sent
+from svc_async.errors import Sent, UnusableFile
 from svc_async.sandbox import Sandbox
 from svc_async.sources.detect import open_source
 
@@ -45,6 +46,46 @@ async def test_an_error_of_a_source_after_requests_were_sent(
         await users.upload(create(tmp_path), users_per_operation=1, concurrency=1)
     assert caught.value.report.accepted > 0
     assert (caught.value.sent, caught.value.repeatable) == (Sent.YES, False)
+
+
+ERRORS = [
+    ConnectionError("user7@example.org"),
+    TimeoutError(),
+    ConnectionResetError(errno.ECONNRESET, "user7@example.org"),
+    FileNotFoundError(errno.ENOENT, "user7@example.org"),
+    LookupError("user7@example.org"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("option", ["journal", "state"])
+async def test_an_error_of_a_source_is_the_cause_however_its_rows_are_kept(
+    users: AudienceUsers, tmp_path: Path, option: str, error: Exception
+) -> None:
+    """Rows are stored as they are read; an OSError of the source is none of the file that they are stored in."""
+
+    class Failing:
+        def __iter__(self) -> Iterator[Mapping[str, str]]:
+            for number in range(5_000):
+                yield {"email": f"user{number}@example.org"}
+            raise error
+
+    path = tmp_path / "file"
+    calls: Mapping[str, Callable[[], Awaitable[object]]] = {
+        "journal": lambda: users.upload(iter(Failing()), journal=path),
+        "state": lambda: users.sync(Failing(), state=path),
+    }
+    with pytest.raises(BatchError, match=rf"ended early: {type(error).__name__}\b") as caught:
+        await calls[option]()
+    assert caught.value.__cause__ is error
+    assert caught.value.sent is Sent.NO
+    assert "user7" not in str(caught.value)
+
+
+async def test_a_spool_that_cannot_be_written_says_so(users: AudienceUsers, tmp_path: Path) -> None:
+    tmp_path.joinpath("job.rows.new").mkdir()
+    with pytest.raises(UnusableFile, match=r"journal .*job.rows cannot be written: it is not a regular file"):
+        await users.upload(iter([{"email": "user@example.org"}]), journal=tmp_path / "job")
 
 
 @pytest.fixture

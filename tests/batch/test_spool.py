@@ -1,6 +1,9 @@
 """Rows of sources that can be read only once are spooled beside the journal."""
 
+import asyncio
+import signal
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 
 from svc_async import Rows
+from svc_async.batch.journal.record import JournalRecord
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sources.rows import from_cursor
 from tests.support.fake_service import FakeService, make_error, make_members
@@ -69,6 +73,59 @@ async def test_an_iterator_that_fails_sends_nothing_and_is_read_anew(path: Path)
     assert "p7" not in str(caught.value)
     assert service.bodies == []
     assert (await upload(service, iter(make_members(10)), path)).accepted == 10
+
+
+async def test_no_rows_do_not_finish_a_job_that_had_some(path: Path) -> None:
+    """An iterator that yields none stands for the spooled rows only if all of them were."""
+    service = FakeService()
+
+    async def failing() -> AsyncIterator[Row]:
+        for row in make_repeated_rows():
+            yield row
+        raise ConnectionError
+
+    with pytest.raises(BatchError, match="ConnectionError"):
+        await upload(service, failing(), path)
+    with pytest.raises(UnusableFile, match=r"before all of its rows were spooled, .* pass all rows again"):
+        await upload(service, iter([]), path)
+    assert not JournalRecord.read(path).finished
+    assert (await upload(service, iter(make_members(10)), path)).accepted == 10
+    assert JournalRecord.read(path).finished
+
+
+async def test_a_job_whose_source_failed_before_its_first_row_may_have_none(path: Path) -> None:
+    service = FakeService()
+
+    async def failing() -> AsyncIterator[Row]:
+        raise ConnectionError
+        yield {}
+
+    with pytest.raises(BatchError, match="ConnectionError"):
+        await upload(service, failing(), path)
+    assert (await upload(service, iter([]), path)).read == 0
+    assert JournalRecord.read(path).finished
+
+
+async def test_a_process_that_is_killed_while_it_spools_leaves_no_file_for_long(path: Path) -> None:
+    program = (
+        "import asyncio, os\n"
+        "from pathlib import Path\n"
+        "from tests.support.fake_service import FakeService\n"
+        "from tests.support.journaled_uploads import upload\n"
+        "def rows():\n"
+        "    yield from ({'email': f'user{number}@example.org'} for number in range(5_000))\n"
+        "    os.kill(os.getpid(), 9)\n"
+        f"asyncio.run(upload(FakeService(), rows(), Path({str(path)!r})))\n"
+    )
+    for _ in range(2):
+        killed = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+        assert await killed.wait() == -signal.SIGKILL
+    left = path.with_name("job.journal.rows.new")
+    assert left.stat().st_mode & 0o777 == 0o600
+    assert not [each for each in path.parent.iterdir() if not each.name.startswith("job.journal")]
+    assert (await upload(FakeService(), iter(make_members(10)), path)).accepted == 10
+    assert not left.exists()
+    assert not path.with_name("job.journal.rows").exists()
 
 
 @pytest.mark.parametrize("awaits", [False, True])

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,12 +10,13 @@ from pathlib import Path
 import attrs
 import pytest
 
+from svc_async import BatchError
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.settings import BatchSettings, Ordering
 from svc_async.cli.job_journal import JobNote
-from svc_async.cli.job_page import describe_journal_page
+from svc_async.cli.job_page import describe_journal_page, describe_next
 from svc_async.cli.job_waits import JobWaits, find_waits
 from svc_async.jobs.html_report import report_page
 from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
@@ -165,3 +166,18 @@ async def test_a_job_that_ended_before_standard_input_was_spooled_needs_it_again
 
     assert advice is not None
     assert advice.endswith(f"pass the same input again, as in: svc-async job resume {path} < FILE")
+
+
+async def test_a_program_whose_rows_were_not_all_kept_passes_all_of_them_again(path: Path) -> None:
+    def fail_midway() -> Iterator[Mapping[str, object]]:
+        yield from make_members(3)
+        raise ConnectionError
+
+    users = create_users(FakeService(clock=BootClock()))
+    with pytest.raises(BatchError, match="ConnectionError"):
+        await users.upload(fail_midway(), journal=path)
+    assert "before all of its rows were kept" in describe_next(JournalRecord.read(path))
+    service = FakeService(clock=BootClock(), script={1: make_error(403)})
+    with pytest.raises(BatchError):
+        await create_users(service).upload(iter(make_members(3)), journal=path)
+    assert describe_next(JournalRecord.read(path)).startswith("Make the same call again")

@@ -95,7 +95,7 @@ class Journal:
         totals: what earlier runs settled.
         checkpoint: how far the source was read.
         intents: what earlier runs left in doubt.
-        spool_digest: the digest of the rows, if they were spooled.
+        spool_digest: the digest of the rows, if all were spooled.
         report: the report, if nothing is left to do.
         killed: whether the last run did not end in good order.
         idle: seconds that have certainly passed since the last run ended, or last confirmed.
@@ -228,6 +228,20 @@ class Journal:
         self._state.failed += len(settlement.failures)
         self._add_failures(settlement.failures)
         self.store.submit(self._take_changes())
+
+    @property
+    def spool_begun(self) -> bool:
+        """Whether this run or an earlier one has spooled rows, all or some."""
+        return self._state.spool_begun
+
+    async def begin_spool(self) -> None:
+        """Commit that rows are spooled from now on.
+
+        Raises:
+            SvcError: it could not be committed.
+        """
+        self._state.spool_begun = True
+        await self.store.commit(self._take_changes())
 
     async def mark_spooled(self, digest: str) -> None:
         """Commit that all rows were spooled, and their digest.

@@ -54,6 +54,12 @@ _IDENTITY = ("host", "destination")
 """What tells the jobs of a folder apart; their settings may differ from run to run."""
 
 
+_NOT_ALL_SPOOLED = (
+    "belongs to a job that ended before all of its rows were spooled, and the iterator yields none now: pass all rows "
+    "again, or delete the journal if there are none any more; nothing was sent"
+)
+
+
 class LedgerFactory(Protocol):
     """A function that creates ledgers, such as `create_ledger`."""
 
@@ -227,8 +233,20 @@ class JournalLedger:
             await self._check_source(source, known)
             await self._check_source(spooled, known)  # all of it, before anything is sent
         else:
-            await self._journal.mark_spooled(await write_spool(source, self._journal.store.spool))
+            await self._journal.mark_spooled(await self._write_spool(source))
         return spooled
+
+    async def _write_spool(self, source: RowSource) -> str:
+        """Spool the rows of a source, and return their digest.
+
+        Raises:
+            SvcError: there are none, although an earlier run was given some and did not read them all.
+        """
+        journal = self._journal
+        written = await write_spool(source, journal.store.spool, on_first_rows=journal.begin_spool)
+        if not written.rows and journal.spool_begun:
+            raise journal.location.make_error(_NOT_ALL_SPOOLED)
+        return written.digest
 
     async def _check_source(self, source: RowSource, known: JournalCheckpoint) -> None:
         """Read a source and compare it with what an earlier run has read to the end.

@@ -59,7 +59,8 @@ class JournalRecord:
         runs: how many runs there were.
         finished: whether nothing is left to do.
         source_ended: whether the source was read to its end.
-        spooled: whether all rows of a source that can be read only once were spooled.
+        spool_begun: whether rows of a source that can be read only once were spooled, all or some.
+        spooled: whether all of them were.
         report: the result of the rows. It lists the first 10,000 failures and, for a job that is not finished, only
             rows that were sent: rows that break a rule are counted, and reported when the job is resumed.
         doubts: requests that were sent and are not settled.
@@ -78,6 +79,7 @@ class JournalRecord:
     runs: int = 0
     finished: bool = False
     source_ended: bool = False
+    spool_begun: bool = False
     spooled: bool = False
     report: Report = attrs.field(factory=Report)
     doubts: Sequence[Doubt] = ()
@@ -127,6 +129,7 @@ def _parse(name: str, records: Records, *, is_running: bool) -> JournalRecord:
         runs=state.runs,
         finished=state.report is not None,
         source_ended=state.checkpoint.ended,
+        spool_begun=state.spool_begun,
         spooled=bool(state.spool_digest),
         report=_build_report(state, doubts, failures),
         doubts=tuple(doubts),

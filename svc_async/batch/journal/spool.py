@@ -2,8 +2,8 @@
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Sequence
+from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,6 +12,7 @@ import msgspec
 
 from svc_async.batch.journal.resume import SourceDigest
 from svc_async.batch.journal.store import Spool
+from svc_async.batch.ledger import JournalCheckpoint
 from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.packing.rows import PackedRows
@@ -30,24 +31,34 @@ _FIRST_OF_LIST = 0x90
 """The first byte of a short list in MessagePack."""
 
 
-async def write_spool(source: RowSource, spool: Spool) -> str:
-    """Store the rows of a source, hashed as they will be sent, and return their digest.
+async def write_spool(
+    source: RowSource, spool: Spool, *, on_first_rows: Callable[[], Awaitable[None]]
+) -> JournalCheckpoint:
+    """Store the rows of a source, hashed as they will be sent, and return how many they are, and their digest.
+
+    Args:
+        source: the rows.
+        spool: where they are stored.
+        on_first_rows: called before the first rows are stored.
 
     Raises:
         SvcError: they cannot be stored.
+        Exception: whatever the source raises.
     """
     digest = SourceDigest()
 
     async def encode() -> AsyncGenerator[bytes, None]:
         async with aclosing(source.read()) as slices:
             async for each in slices:
+                if each.count and not digest.rows:
+                    await on_first_rows()
                 yield msgspec.msgpack.encode(_to_plain(each))
                 digest.update(each)
                 await asyncio.sleep(0)
 
     async with aclosing(encode()) as records:
         await spool.write(records)
-    return digest.checkpoint.digest
+    return digest.checkpoint
 
 
 def read_spool(spool: Spool, parse_group: Callable[[Any], OperationGroup]) -> RowSource:
@@ -106,16 +117,19 @@ class FileSpool:
 
         Raises:
             UnusableFile: it cannot be written.
+            Exception: whatever raises where the records come from; that may be an OSError as well.
         """
         count = 0
-        try:
-            with replace_private(self.path) as file:
-                async for record in records:
+        with ExitStack() as stack:
+            with self._report_unwritable():
+                file = stack.enter_context(replace_private(self.path, temporary=self._unfinished))
+            async for record in records:
+                with self._report_unwritable():
                     _write_record(file, record)
-                    count += 1
+                count += 1
+            with self._report_unwritable():
                 _write_record(file, msgspec.msgpack.encode(count))
-        except OSError as error:
-            raise UnusableFile("journal", self.path, f"cannot be written: {error.strerror}") from None
+                stack.close()
 
     async def read(self) -> AsyncGenerator[bytes, None]:
         """Yield the records.
@@ -146,8 +160,21 @@ class FileSpool:
         return UnusableFile("journal", self.path, f"is damaged; {advice}")
 
     async def delete(self) -> None:
-        """Delete the file, if it exists."""
-        await asyncio.to_thread(self.path.unlink, missing_ok=True)
+        """Delete the file, if it exists, and what is left of a run that was killed before it was complete."""
+        for path in (self.path, self._unfinished):
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    @property
+    def _unfinished(self) -> Path:
+        """The file while it is written; the journal is locked meanwhile, so nobody else writes it."""
+        return self.path.with_name(f"{self.path.name}.new")
+
+    @contextmanager
+    def _report_unwritable(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UnusableFile("journal", self.path, f"cannot be written: {error.strerror}") from None
 
 
 def _write_record(file: BinaryIO, record: bytes) -> None:

@@ -41,7 +41,8 @@ class JobState:
         failed: likewise.
         requests: how many requests were sent, as far as can be known.
         checkpoint: how far the source was read.
-        spool_digest: the digest of the rows, if they were spooled.
+        spool_begun: whether rows were spooled, all or some.
+        spool_digest: the digest of the rows, if all were spooled.
         report: the report, if nothing is left to do.
         runs: how many runs there were.
         began_at: when the job began, in seconds since the epoch.
@@ -60,6 +61,7 @@ class JobState:
     failed: int = 0
     requests: int = 0
     checkpoint: JournalCheckpoint = attrs.field(factory=JournalCheckpoint)
+    spool_begun: bool = False
     spool_digest: str = ""
     report: dict[str, int] | None = None
     runs: int = 0

@@ -113,17 +113,17 @@ class Plan:
         waiting_upserts: how many of the rows to send wait for them.
     """
 
-    present: int
-    listed: int
-    additions: int
-    changes: int
-    refreshes: int
-    removals: int
-    doubtful: int
-    unchanged: int
-    invalid_rows: int
-    all_removals: int
-    size: int
+    present: int = 0
+    listed: int = 0
+    additions: int = 0
+    changes: int = 0
+    refreshes: int = 0
+    removals: int = 0
+    doubtful: int = 0
+    unchanged: int = 0
+    invalid_rows: int = 0
+    all_removals: int = 0
+    size: int = 0
     waiting_removals: int = 0
     waiting_upserts: int = 0
     repeated: int = 0

@@ -9,7 +9,7 @@ from typing import Protocol, Self, runtime_checkable
 import attrs
 
 from svc_async.batch.report import Failure
-from svc_async.batch.sync.pages.spill import Blobs
+from svc_async.batch.sync.pages.spill import Blobs, report_unwritable
 from svc_async.batch.sync.plan import Entries
 
 __all__ = ["SliceSpill", "Snapshot", "SnapshotSlice"]
@@ -55,7 +55,9 @@ class SliceSpill:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._blobs = Blobs(folder)
+        self._folder = folder
+        with report_unwritable(folder):
+            self._blobs = Blobs(folder)
         self._ends = array("Q", [0])
         self._rows = array("Q", [0])
 
@@ -70,7 +72,8 @@ class SliceSpill:
     def add(self, part: SnapshotSlice) -> Entries:
         """Add a slice, and return its rows at their positions: they come after those that were added before."""
         first = self._rows[-1]
-        self._blobs.add(part.content)
+        with report_unwritable(self._folder):
+            self._blobs.add(part.content)
         self._ends.append(self._ends[-1] + len(part.content))
         self._rows.append(first + part.count)
         return part.entries.shift(first)

@@ -9,10 +9,9 @@ true whatever happens, and outcomes only make it more certain.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -29,12 +28,12 @@ from svc_async.batch.sync.pages.records import About, PageWriter, StateRecords
 from svc_async.batch.sync.pages.selection import Selection
 from svc_async.batch.sync.pages.sendings import Sendings
 from svc_async.batch.sync.pages.settlement import settle
-from svc_async.batch.sync.pages.spill import Blobs, Spill
+from svc_async.batch.sync.pages.spill import Blobs, Spill, report_unwritable
 from svc_async.batch.sync.pages.tables import StateTables
 from svc_async.batch.sync.plan import STAGES, Entries, FindLinked, Part, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading, find_rest
 from svc_async.batch.sync.store import OnPage, ignore_page
-from svc_async.errors import SvcError, UnusableFile
+from svc_async.errors import SvcError
 
 __all__ = ["SyncState"]
 
@@ -116,12 +115,14 @@ class SyncState:
             replace=replace,
             late=self.find_rest(now, quarantine) > 0,
         )
-        with _report_unusable(self.folder):
+        with report_unwritable(self.folder):
             comparison = Comparison(Spill(self.folder, rows=self._about.rows), Blobs(self.folder), rules)
             self._comparison = comparison
-            async for entries in snapshot:
+        async for entries in snapshot:  # which may raise an OSError of its own
+            with report_unwritable(self.folder):
                 comparison.add(entries)
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        with report_unwritable(self.folder):
             comparison.spill.flush()
             if keep_unread and any(comparison.selection.codes):  # so far only rows without a key are selected
                 comparison.rules = attrs.evolve(rules, keep_absent=True)
@@ -142,7 +143,7 @@ class SyncState:
             late=self._about.late if comparison.rules.late else None,
         )
         async with self._records.transaction() as writer:
-            with _report_unusable(self.folder):
+            with report_unwritable(self.folder):
                 await self._write_pages(writer, comparison, about, on_page)
                 await writer.write_selection(comparison.selection.codes)
                 await writer.write_about(about)
@@ -234,7 +235,7 @@ class SyncState:
         """Apply the recorded outcomes, in one transaction; see `SyncStore`."""
         await self._store_outcomes()
         if await self._records.has_plan():
-            with _report_unusable(self.folder):
+            with report_unwritable(self.folder):
                 self._about = await settle(self._records, self._about, await self._sendings.read(), on_page)
             self._outcomes.clear()
             await self._records.shrink()
@@ -293,15 +294,6 @@ class SyncState:
                 async with self._tables.transaction() as writer:
                     written = await self._outcomes.write(writer)
                 self._outcomes.drop(written)
-
-
-@contextmanager
-def _report_unusable(folder: Path) -> Generator[None]:
-    """Report that temporary files cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise UnusableFile("state", folder, f"cannot hold temporary files: {error.strerror}") from None
 
 
 def _build_plan(comparison: Comparison, found: Counter[Reason], present: int, removals: Counter[Stage]) -> Plan:

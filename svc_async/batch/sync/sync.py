@@ -23,7 +23,7 @@ from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.settings import SyncObservers, SyncSettings
 from svc_async.batch.sync.store import Removals, SelectedRows, SyncStore
 from svc_async.clock import Clock, find_boot, read_boottime
-from svc_async.errors import BatchError, SvcError
+from svc_async.errors import BatchError, Sent, SvcError
 from svc_async.wire.route import Request
 
 __all__ = ["SendingHooks", "Sync", "SyncTarget", "UpsertObservers", "make_sending_hooks"]
@@ -130,9 +130,16 @@ class Sync:
         Raises:
             InvalidArgument: the source cannot be read, or too much would be removed; nothing was sent.
             SvcError: the state cannot be used; nothing was sent.
-            BatchError: it could not be finished; its report is a `SyncReport`. The next sync resumes it.
+            BatchError: it could not be finished, or the source raised what is no `SvcError`; its report is a
+                `SyncReport`. The next sync resumes it.
         """
-        plan = await self._compare()
+        try:
+            plan = await self._compare()
+        except SvcError:
+            raise
+        except Exception as error:  # whatever the source may raise
+            message = f"the sync ended early: {summarize(error)}; nothing was sent"
+            raise BatchError(message, report=SyncReport(plan=Plan()), sent=Sent.NO) from error
         _notify(self.observers.on_plan, plan)
         if self.settings.dry_run:
             return SyncReport(plan=plan)

@@ -6,7 +6,8 @@ The files have no name, can be read by this user only, and vanish with the proce
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from pathlib import Path
 from struct import Struct
@@ -16,8 +17,9 @@ from typing import IO, Self
 from svc_async.batch.sync.pages.compare import RECORD_SIZE, encode_records
 from svc_async.batch.sync.pages.page import REST_SIZE, count_pages, split_columns, unpack_numbers
 from svc_async.batch.sync.plan import Entries, has_name
+from svc_async.errors import UnusableFile
 
-__all__ = ["Blobs", "Buckets", "Spill"]
+__all__ = ["Blobs", "Buckets", "Spill", "report_unwritable"]
 
 _MIN_BUCKETS = 256
 _KEPT_ROWS = 32_768
@@ -26,6 +28,15 @@ _ROWS_A_LIST = 32
 """Records of a bucket that are joined at once: more of them would not fit into the cache of the processor."""
 _BYTES = 2**8
 _LOCATION = Struct("<QQ")
+
+
+@contextmanager
+def report_unwritable(folder: Path) -> Generator[None]:
+    """Report that temporary files cannot be written to a folder."""
+    try:
+        yield
+    except OSError as error:
+        raise UnusableFile("state", folder, f"cannot hold temporary files: {error.strerror}") from None
 
 
 class Blobs:
