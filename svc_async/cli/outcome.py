@@ -248,8 +248,10 @@ class JobOutcome:
         return (settled if self.compared is None else self.compared) / self.seconds if self.seconds else 0.0
 
     def _print_reasons(self) -> None:
-        listed = dict(self.failures.reasons.most_common(_LISTED))
-        others = self.failures.reasons.total() - sum(listed.values())
+        reasons = self.failures.reasons
+        # A single one takes no more room than the number of the others.
+        listed = dict(reasons.most_common(_LISTED + (len(reasons) == _LISTED + 1)))
+        others = reasons.total() - sum(listed.values())
         for reason, number in {**listed, "for other reasons": others}.items():
             if number:
                 show((f"{number:>17,} ", "red"), (reason, "dim"))

@@ -14,7 +14,8 @@ Settings are taken from one place and never mixed with another. The variable `SV
 import logging
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.printable import clean, shorten
-from svc_async.private_files import is_exposed, write_private
+from svc_async.private_files import check_replaceable, is_exposed, write_private
 from svc_async.profiles.connection import (
     APP,
     CLIENT,
@@ -128,7 +129,7 @@ def is_stored(name: str, *, path: Path | None = None) -> bool:
 
 
 def check(name: str, *, path: Path | None = None) -> None:
-    """Check whether a profile can be written.
+    """Check whether a profile can be written; a missing folder is created.
 
     Args:
         name: the profile.
@@ -138,7 +139,11 @@ def check(name: str, *, path: Path | None = None) -> None:
         InvalidArgument: the profile has unknown settings.
         UnusableFile: the file cannot be changed safely.
     """
-    _edit_file(name, {}, (), _locate(path))
+    path = _locate(path)
+    _edit_file(name, {}, (), path)
+    with _report_unwritable(path):
+        _create_folder(path)
+        check_replaceable(path)
 
 
 def write(name: str, settings: Mapping[str, str], *, path: Path | None = None) -> Path:
@@ -342,9 +347,19 @@ def _edit_file(name: str, added: Mapping[str, str], removed: Iterable[str], path
 
 
 def _replace(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _report_unwritable(path):
+        _create_folder(path)
         write_private(path, text.encode())
+
+
+def _create_folder(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+@contextmanager
+def _report_unwritable(path: Path) -> Generator[None]:
+    try:
+        yield
     except OSError as error:
         raise UnusableFile("file", path, f"cannot be written: {error.strerror}") from None
 

@@ -254,6 +254,20 @@ def test_a_token_that_could_not_be_stored_is_not_asked_for(call: Call, here: Pat
     assert "profiles.toml is a symbolic link, through which no secrets are written" in ended.err
 
 
+def test_a_token_is_not_asked_for_if_the_folder_of_profiles_cannot_be_created(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = store(here, f"[default]\n{USER}{HOSTS}")
+    for line in path.read_text().splitlines()[1:]:
+        name, _, value = line.partition(" = ")
+        monkeypatch.setenv(f"SVC_{name.upper()}", value.strip('"'))
+    (here / "none").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(here / "none"))
+    ended = call("auth", "login", "--profile", "new")
+    assert ended.code == 2
+    assert "profiles.toml cannot be written: Not a directory" in ended.err
+
+
 def test_the_bearer_token_of_a_profile_is_read_back(here: Path) -> None:
     path = store(here, f'[default]\nbearer_token = "hush-4"\n{HOSTS}')
     assert profiles.from_profile(path=path).credentials == BearerToken("hush-4")

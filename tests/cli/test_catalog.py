@@ -55,6 +55,8 @@ def test_failures_for_other_reasons_than_those_that_are_printed_are_counted(call
     counts = {reason: int(number) for number, reason in printed if number.isdigit()}
     assert counts.pop("failed") == sum(counts.values()) == 12
     assert counts["for other reasons"] == 2
+    (here / "feed.csv").write_text(HEADER + "".join(row.removeprefix(HEADER) for row in rows[:-1]))
+    assert "for other reasons" not in call("catalog", "upload", "feed.csv", "--sandbox").out
 
 
 def test_a_feed_may_be_in_json_lines(call: Call, here: Path) -> None:

@@ -1,7 +1,7 @@
 """The service's rules for the operations on one kind of list."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 import attrs
 
@@ -50,5 +50,7 @@ class ListRules:
             is_past = end is not None and timestamp(end) <= timestamp(now)
             rule = "must be later than now: it is past" if is_past else f"must be later than {self.begin}"
             raise self.make_error(f"{where}expires_at", rule, "end")
-        if end is not None and self.latest_end is not None and timestamp(end) > timestamp(self.latest_end(now)):
-            raise self.make_error(f"{where}expires_at", "must be within 13 months", "end")
+        latest = self.latest_end and self.latest_end(now)
+        if end is not None and latest is not None and timestamp(end) > timestamp(latest):
+            rule = f"must be within 13 months, by {latest.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            raise self.make_error(f"{where}expires_at", rule, "end")
