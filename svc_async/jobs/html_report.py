@@ -153,6 +153,8 @@ def _describe_outcome(record: JobRecord) -> str:
         counts += f", {report.in_doubt:,} were sent and have no answer yet" if report.in_doubt else ""
         return _say("info", "Running:", f"{counts}.")
     counts += f", {report.in_doubt:,} are in doubt" if report.in_doubt else ""
+    if not report.read and not report.requests:
+        counts = "Nothing was sent"
     reason = record.ended_early or f"the job is {record.state}"
     return _say("bad" if record.state == "failed" else "warn", "Not finished:", f"{_mark_code(reason)}. {counts}.")
 

@@ -122,6 +122,7 @@ def test_a_job_that_ended_early_says_why() -> None:
         ),
         ("finished", Report(), "<strong>Finished:</strong> there was nothing to send."),
         ("stopped", Report(read=9, pending=9), "<strong>Not finished:</strong> the job is stopped. 0 of 9 rows"),
+        ("stopped", Report(), "<strong>Not finished:</strong> the job is stopped. Nothing was sent."),
     ],
 )
 def test_the_first_sentence_says_how_it_ended(
