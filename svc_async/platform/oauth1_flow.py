@@ -269,7 +269,7 @@ class OAuth1Flow:
 
 
 def _find_problem(fields: Mapping[str, str], request_token: RequestToken) -> InvalidArgument | None:
-    if "denied" in fields:
+    if fields.get("denied") == request_token.oauth_token:
         return InvalidArgument("redirect", "says that the user denied access")
     if fields.get("oauth_token") != request_token.oauth_token:
         return InvalidArgument("redirect", "must carry the request token of this flow", rule_ids=("AUTH-14",))

@@ -172,7 +172,9 @@ class OAuth2:
             client_id: the OAuth 2.0 client, if the app does not name it.
 
         Raises:
-            InvalidArgument: the user denied access, or the URL belongs to another authorization.
+            InvalidArgument: the URL belongs to another authorization, has no code, or reports an error of RFC 6749,
+                section 4.1.2.1, which the message names: `access_denied` says that access was denied, `server_error`
+                and `temporarily_unavailable` that the user may try again, with a new `authorization_url`.
             BadRequest: the code has expired or was used (code `invalid_grant`).
         """
         client = _find_client(self._app, client_id)

@@ -170,6 +170,7 @@ async def test_the_verifier_is_read_from_the_redirect_of_this_flow_only(service:
         )
         for redirect, rule in {
             "https://example.test/back?denied=re%2Bquest": "denied",
+            "https://example.test/back?denied=other": "request token of this flow",
             "https://example.test/back?oauth_token=other&oauth_verifier=v": "request token of this flow",
             "https://example.test/back?oauth_token=re%2Bquest": "oauth_verifier",
         }.items():

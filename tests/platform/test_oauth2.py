@@ -96,8 +96,9 @@ async def test_a_code_is_exchanged_with_its_verifier(service: ScriptedServer, ap
     ("changes", "rule"),
     [
         ({"state": "of another"}, "state of this"),
-        ({"code": ""}, "denied"),
+        ({"code": ""}, "must contain a code$"),
         ({"error": "access_denied", "code": ""}, "denied"),
+        ({"error": "temporarily_unavailable", "code": ""}, "the user may try again, with a new authorization_url$"),
     ],
 )
 async def test_a_redirect_of_another_authorization_or_without_a_code_is_refused(
