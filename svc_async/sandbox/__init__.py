@@ -8,6 +8,7 @@ It imports nothing else of this project, so that it disagrees when the client is
         assert len(sandbox.audience(sandbox.audience_id).users) == 3
 """
 
+from svc_async.sandbox.api.ads.line_item_fields import CampaignFields, LineItemFields
 from svc_async.sandbox.clock import SystemClock, VirtualClock
 from svc_async.sandbox.config import RateRule, SandboxConfig
 from svc_async.sandbox.push.crc_checks import Webhook
@@ -21,11 +22,13 @@ from svc_async.sandbox.state.audiences import AudienceView, Member
 
 __all__ = [
     "AudienceView",
+    "CampaignFields",
     "Deliveries",
     "Delivery",
     "Fault",
     "Faults",
     "Hub",
+    "LineItemFields",
     "LoggedRequest",
     "Member",
     "RateRule",

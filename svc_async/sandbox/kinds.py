@@ -1,16 +1,17 @@
 """Checks that settings and arguments of a sandbox are of the type of their annotation, and within their bounds."""
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from difflib import get_close_matches
 from math import inf
-from types import MappingProxyType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-__all__ = ["check_bounds", "check_json_object", "check_kind"]
+__all__ = ["check_bounds", "check_fields", "check_json_object", "check_kind"]
 
 _Rule = tuple[Callable[[Any], bool], str]
 
@@ -44,18 +45,40 @@ def check_bounds(name: str, kind: type[int] | type[float], value: object, *, lea
         raise ValueError(f"{name} must be {words} of at least {least}{meaning and f': {meaning}'}")
 
 
+def check_fields(call: str, kinds: type, given: Mapping[str, object]) -> None:
+    """Check that the keywords of a call are fields of a TypedDict, and their values of its types.
+
+    Raises:
+        TypeError: there is no such field; the message names the one that was probably meant.
+        ValueError: a value is of another type; the message names it, and says what it must be.
+    """
+    hints = get_type_hints(kinds, include_extras=True)
+    for name, value in given.items():
+        if name not in hints:
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}; {_propose(name, hints)}")
+        check_kind(name, hints[name], value)
+
+
+def _propose(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+
+
 def check_json_object(name: str, value: object) -> None:
     """Check that a value is a mapping that can be written as JSON.
 
     Raises:
         ValueError: it is not; the message names it.
     """
-    try:
-        is_good = isinstance(value, Mapping) and bool(msgspec.json.encode(value))
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        is_good = False
-    if not is_good:
+    if not (isinstance(value, Mapping) and _is_json(value)):
         raise ValueError(f"{name} must be a mapping that can be written as JSON, such as {{'text': 'Hello'}}")
+
+
+def _is_json(value: object) -> bool:
+    try:
+        return bool(msgspec.json.encode(value))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return False
 
 
 def _is(*types: type) -> Callable[[Any], bool]:
@@ -75,9 +98,17 @@ _RULES: Mapping[Any, _Rule] = MappingProxyType(
         bytes: (_is(bytes), "bytes"),
         datetime: (lambda value: isinstance(value, datetime) and value.tzinfo is not None, "a time with a time zone"),
         frozenset[str]: (_each(AbstractSet, _is(str)), "a set of strings"),
+        Sequence[str]: (_each(list | tuple, _is(str)), "a sequence of strings"),
         tuple[float, ...]: (_each(list | tuple, _is(int, float)), "a sequence of numbers"),
+        NoneType: (_is(NoneType), "None"),
+        object: (_is_json, "what can be written as JSON"),
         ssl.SSLContext: (_is(ssl.SSLContext), "an ssl.SSLContext"),
     }
+)
+
+
+_CONTAINERS: Mapping[Any, tuple[Any, str]] = MappingProxyType(
+    {frozenset: (AbstractSet, "a set"), Sequence: (list | tuple, "a sequence")}
 )
 
 
@@ -86,13 +117,20 @@ def _find_rule(kind: Any) -> _Rule:
     if kind in _RULES:
         return _RULES[kind]
     if origin is Literal:
-        return (lambda value: isinstance(value, str) and value in parts), f"one of {', '.join(parts)}"
-    if origin is UnionType:
+        return (lambda value: _is(str, int)(value) and value in parts), f"one of {', '.join(map(str, parts))}"
+    if origin in (Union, UnionType):
+        return _join_rules(parts)
+    if origin is Annotated:  # a number, and the least that is taken
         accepts, words = _find_rule(parts[0])
-        return (lambda value: value is None or accepts(value)), f"{words}, or None"
-    if origin is frozenset:
+        return (lambda value: accepts(value) and value >= parts[1]), f"{words} of at least {parts[1]}"
+    if origin in _CONTAINERS:
         accepts, words = _find_rule(parts[0])
-        return _each(AbstractSet, accepts), f"a set, and each element {words}"
-    if origin is Mapping:
-        return _is(Mapping), "a mapping"
-    return _is(kind), f"a {kind.__name__}"
+        container, name = _CONTAINERS[origin]
+        return _each(container, accepts), f"{name}, and each element {words}"
+    return (_is(Mapping), "a mapping") if origin is Mapping else (_is(kind), f"a {kind.__name__}")
+
+
+def _join_rules(kinds: Sequence[Any]) -> _Rule:
+    """Return the rule of a value of one of several types."""
+    rules = [_find_rule(kind) for kind in kinds]
+    return (lambda value: any(accepts(value) for accepts, _ in rules)), ", or ".join(words for _, words in rules)

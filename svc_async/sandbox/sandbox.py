@@ -3,14 +3,15 @@
 import ssl
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import attrs
 
 from svc_async.sandbox import api
-from svc_async.sandbox.api.ads.accounts import add_account
-from svc_async.sandbox.api.ads.features import get_features, set_features
-from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item
+from svc_async.sandbox.api.ads.accounts import add_account, choose_account
+from svc_async.sandbox.api.ads.features import grant_feature
+from svc_async.sandbox.api.ads.line_item_fields import CampaignFields, LineItemFields, read_campaign, read_line_item
+from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item, choose_campaign
 from svc_async.sandbox.api.ads.product_catalogs import add_catalog
 from svc_async.sandbox.api.control import CALLS, ControlApi
 from svc_async.sandbox.api.oauth import oauth1, pkce
@@ -210,11 +211,11 @@ class Sandbox:
 
     def add_audience(self, account_id: str | None = None, *, name: str = "Audience") -> str:
         """Add an audience, by default to the first user's account, and return its id."""
-        return add_audience(self._context.store, account_id or self.account_id, name=name).id
+        return add_audience(self._context.store, choose_account(self._context, account_id), name=name).id
 
     def add_account(self, *, name: str = "Account") -> str:
         """Add an account of the first user and return its id."""
-        return add_account(self._context.store, self._context.seed.tokens[0].user_id, name=name).id
+        return add_account(self._context.store, self.user_id, name=name).id
 
     def add_catalog(self, *, name: str = "Catalog") -> str:
         """Add a product catalog of the first user, whatever the number of its catalogs, and return its id."""
@@ -222,19 +223,29 @@ class Sandbox:
 
     def grant_feature(self, key: str, account_id: str | None = None) -> None:
         """Grant an account a feature, including those that the API cannot add."""
-        account_id = account_id or self.account_id
-        set_features(self._context.store, account_id, [*get_features(self._context.store, account_id), key])
+        grant_feature(self._context.store, choose_account(self._context, account_id), key)
 
-    def add_campaign(self, account_id: str | None = None, **fields: Any) -> str:
-        """Add a campaign with these fields, by default to the first user's account, and return its id."""
-        return add_campaign(self._context.store, account_id or self.account_id, **fields).id
+    def add_campaign(self, account_id: str | None = None, **fields: Unpack[CampaignFields]) -> str:
+        """Add a campaign with these `CampaignFields`, by default to the first user's account, and return its id.
 
-    def add_line_item(self, account_id: str | None = None, *, campaign_id: str | None = None, **fields: Any) -> str:
-        """Add a line item with these fields and the defaults of its objective, and return its id."""
-        account_id = account_id or self.account_id
-        campaign_id = campaign_id or self.add_campaign(account_id)
-        defaults = self.config.line_item_defaults
-        return add_line_item(self._context.store, account_id, defaults=defaults, campaign_id=campaign_id, **fields).id
+        It raises what `add_line_item` raises.
+        """
+        account_id = choose_account(self._context, account_id)
+        return add_campaign(self._context.store, account_id, **read_campaign(self._context.store, fields)).id
+
+    def add_line_item(
+        self, account_id: str | None = None, *, campaign_id: str | None = None, **fields: Unpack[LineItemFields]
+    ) -> str:
+        """Add a line item with these `LineItemFields`, by default to a new campaign, and return its id.
+
+        Raises:
+            TypeError: there is no such field.
+            ValueError: a value is impossible, or there is no such account or campaign.
+        """
+        store, account_id = self._context.store, choose_account(self._context, account_id)
+        given = read_line_item(store, fields)
+        given["campaign_id"] = choose_campaign(store, account_id, campaign_id)
+        return add_line_item(store, account_id, defaults=self.config.line_item_defaults, **given).id
 
     @property
     def webhooks(self) -> Mapping[str, Webhook]:
@@ -291,12 +302,9 @@ class Sandbox:
         Raises:
             ValueError: the type is not documented, and there is no payload; or an argument is of another type.
         """
+        user_id = self.user_id if user_id is None else user_id
         event = self._context.channels.events.create(
-            event_type,
-            user_id=self.user_id if user_id is None else user_id,
-            payload=payload,
-            direction=direction,
-            keyword=keyword,
+            event_type, user_id=user_id, payload=payload, direction=direction, keyword=keyword
         )
         self._context.channels.publish(event)
         await self.clock.settle()
@@ -318,9 +326,8 @@ class Sandbox:
         Raises:
             KeyError: there is no such request token, or no such user.
         """
-        return oauth1.approve(
-            self._context.grants, self._context.grants.request_tokens[oauth_token], self._check_user(user_id)
-        )
+        grants = self._context.grants
+        return oauth1.approve(grants, grants.request_tokens[oauth_token], self._check_user(user_id))
 
     def approve_oauth2(self, authorization_url: str, *, user_id: str | None = None) -> str:
         """Approve an authorize page as a user, by default the first; return the URL that the browser is redirected to.

@@ -16,6 +16,7 @@ from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item
 from svc_async.sandbox.api.ads.media_library import add_media
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Seed
+from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.state.audiences import Audience
 from svc_async.sandbox.state.grants import App, Grants, Token
 from svc_async.sandbox.state.media import add_upload
@@ -102,6 +103,7 @@ def _add_upload(store: Store, record: Mapping[str, Any]) -> Row:
 
 def add_audience(store: Store, account_id: str, *, id: str | None = None, name: str = "Audience") -> Audience:  # noqa: A002 the record's field
     """Add a new, empty audience."""
+    check_kind("name", str, name)
     fields: dict[str, Any] = {"id": id or store.ids.next("custom_audience", 5), "name": name}
     row = store["custom_audiences"].add(account_id, fields)
     audience = store.audiences[row.id] = Audience(row.id, account_id)

@@ -1,12 +1,14 @@
 """Ad accounts (ACC-01 to ACC-10)."""
 
 from svc_async.sandbox.api.ads.common import WITH_DELETED, list_params
+from svc_async.sandbox.context import Context
+from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import Problem, Refusal
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, not_found
 from svc_async.sandbox.server.params import csv, text
 from svc_async.sandbox.state.store import Row, Store
 
-__all__ = ["OPERATIONS", "add_account"]
+__all__ = ["OPERATIONS", "add_account", "choose_account"]
 
 INDUSTRY_TYPES = (
     "AGENCY",
@@ -29,6 +31,20 @@ _PATH = "/12/accounts"
 _ONE = "/12/accounts/{account_id}"
 
 
+def choose_account(sandbox: Context, account_id: str | None) -> str:
+    """Return the id of the account to which a test adds something: by default, the first user's.
+
+    Raises:
+        ValueError: there is no such account.
+    """
+    if account_id is None:
+        return sandbox.seed.account_id
+    check_kind("account_id", str, account_id)
+    if sandbox.store["accounts"].get(account_id, with_deleted=True) is None:
+        raise ValueError("account_id must be the id of an account of this sandbox")
+    return account_id
+
+
 def add_account(store: Store, user: str, **fields: object) -> Row:
     """Add an account of a user; missing fields get a default."""
     record = {
@@ -41,7 +57,9 @@ def add_account(store: Store, user: str, **fields: object) -> Row:
         "approval_status": "ACCEPTED",
         "industry_type": None,
     }
-    return store["accounts"].add(user, record | fields)
+    record |= fields
+    check_kind("name", str, record["name"])
+    return store["accounts"].add(user, record)
 
 
 def _list(call: Call) -> Answer:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 
+from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import invalid, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.server.params import csv
 from svc_async.sandbox.state.store import Store
 
-__all__ = ["ACCEPTED", "OPERATIONS", "get_features", "set_features"]
+__all__ = ["ACCEPTED", "OPERATIONS", "get_features", "grant_feature", "set_features"]
 
 ACCEPTED = (
     "AGE_TARGETING",
@@ -52,6 +53,16 @@ def get_features(store: Store, account_id: str) -> list[str]:
     """Return the features of an account."""
     row = store["features"].get(account_id)
     return [] if row is None else list(row.fields["keys"])
+
+
+def grant_feature(store: Store, account_id: str, key: str) -> None:
+    """Grant an account a feature, whether the API can add it or not.
+
+    Raises:
+        ValueError: the key is no string.
+    """
+    check_kind("key", str, key)
+    set_features(store, account_id, [*get_features(store, account_id), key])
 
 
 def _list(call: Call) -> Answer:

@@ -4,17 +4,19 @@ An update is checked by its result: `line_item_constraints` lists what must hold
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from svc_async.sandbox.api.ads.common import select_fields
 from svc_async.sandbox.api.ads.line_item_constraints import CONSTRAINTS, Update, ends_before_start
+from svc_async.sandbox.api.ads.line_item_fields import AudienceExpansion, BidStrategy, EntityStatus, Goal, PayBy
 from svc_async.sandbox.config import LINE_ITEM_DEFAULTS
+from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row, no_access, not_found
 from svc_async.sandbox.server.params import integer, long, text, timestamp
 from svc_async.sandbox.state.store import Row, Store
 
-__all__ = ["FIELDS", "OPERATIONS", "add_campaign", "add_line_item"]
+__all__ = ["FIELDS", "OPERATIONS", "add_campaign", "add_line_item", "choose_campaign"]
 
 FIELDS = (
     "id",
@@ -84,6 +86,20 @@ _PATH = "/12/accounts/{account_id}/line_items/{line_item_id}"
 _BY_IMPRESSION = ("APP_INSTALLS", "LINK_CLICKS")
 
 
+def choose_campaign(store: Store, account_id: str, campaign_id: str | None) -> str:
+    """Return the id of the campaign to which a test adds a line item: by default, a new one.
+
+    Raises:
+        ValueError: the account has no such campaign.
+    """
+    if campaign_id is None:
+        return add_campaign(store, account_id).id
+    check_kind("campaign_id", str, campaign_id)
+    if store["campaigns"].get(campaign_id, owner=account_id, with_deleted=True) is None:
+        raise ValueError("campaign_id must be the id of a campaign of the account")
+    return campaign_id
+
+
 def add_campaign(store: Store, account_id: str, **fields: Any) -> Row:
     """Add a campaign; missing fields get a default."""
     given = {"id": store.ids.next("campaign", 5), **_NEW_CAMPAIGN, **fields}
@@ -105,6 +121,7 @@ def _complete(fields: Mapping[str, Any], defaults: Mapping[str, Mapping[str, str
     # Unspecified: IMPRESSION is the default whatever the bidding, and not allowed with TARGET (CON-12).
     if filled["pay_by"] is None and filled["goal"] in _BY_IMPRESSION and filled["bid_strategy"] != "TARGET":
         filled["pay_by"] = "IMPRESSION"
+    # Unspecified: what becomes of a bid of before; here, a bid that AUTO ignores is not kept (LI-07c).
     if filled["bid_strategy"] == "AUTO":
         filled["bid_amount_local_micro"] = None
     return filled
@@ -182,39 +199,18 @@ OPERATIONS = (
             text("advertiser_user_id", clearable=True, rule="LI-04"),
             text("android_app_store_identifier", clearable=True, rule="LI-05"),
             text("ios_app_store_identifier", clearable=True, rule="LI-05b"),
-            text("audience_expansion", enum=("BROAD", "DEFINED", "EXPANDED"), clearable=True, rule="LI-06"),
+            text("audience_expansion", enum=get_args(AudienceExpansion), clearable=True, rule="LI-06"),
             long("bid_amount_local_micro", above=0, clearable=True, rule="LI-07b"),
-            text("bid_strategy", enum=("AUTO", "MAX", "TARGET"), clearable=True, rule="LI-10"),
+            text("bid_strategy", enum=get_args(BidStrategy), clearable=True, rule="LI-10"),
             text("categories", clearable=True, rule="LI-11"),
             integer("duration_in_days", enum=(1, 7, 30), clearable=True, rule="LI-12"),
-            text("entity_status", enum=("ACTIVE", "PAUSED"), rule="LI-02"),
+            text("entity_status", enum=get_args(EntityStatus), rule="LI-02"),
             timestamp("start_time", rule="LI-17"),
             timestamp("end_time", clearable=True, rule="LI-17"),
             integer("frequency_cap", clearable=True, rule="LI-13"),
-            text(
-                "goal",
-                enum=(
-                    "APP_CLICKS",
-                    "APP_INSTALLS",
-                    "APP_PURCHASES",
-                    "ENGAGEMENT",
-                    "FOLLOWERS",
-                    "LINK_CLICKS",
-                    "MAX_REACH",
-                    "PREROLL",
-                    "PREROLL_STARTS",
-                    "REACH_WITH_ENGAGEMENT",
-                    "VIDEO_VIEW",
-                    "VIEW_3S_100PCT",
-                    "VIEW_6S",
-                    "VIEW_15S",
-                    "WEBSITE_CONVERSIONS",
-                ),
-                clearable=True,
-                rule="LI-14",
-            ),
+            text("goal", enum=get_args(Goal), clearable=True, rule="LI-14"),
             text("name", rule="LI-01"),
-            text("pay_by", enum=("APP_CLICK", "IMPRESSION", "LINK_CLICK"), clearable=True, rule="LI-15"),
+            text("pay_by", enum=get_args(PayBy), clearable=True, rule="LI-15"),
             long("total_budget_amount_local_micro", clearable=True, rule="GEN-13"),
             long("daily_budget_amount_local_micro", clearable=True, rule="LI-16"),
         ),

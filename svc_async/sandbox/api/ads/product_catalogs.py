@@ -1,6 +1,7 @@
 """Product catalogs, one for each user (PC-01 to PC-04)."""
 
 from svc_async.sandbox.api.ads.common import without_dates
+from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import invalid, refuse
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
 from svc_async.sandbox.server.params import long, text
@@ -16,6 +17,7 @@ _INSIDE = ("products", "product_sets", "item_groups")
 
 def add_catalog(store: Store, user_id: str, *, name: str) -> Row:
     """Add a catalog of a user."""
+    check_kind("name", str, name)
     return store[_KIND].add(user_id, {"id": store.ids.next(_KIND, 8), "name": name})
 
 

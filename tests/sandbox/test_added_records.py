@@ -1,0 +1,175 @@
+"""What a test adds to a sandbox has known fields and possible values, or the call is refused in one sentence."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from svc_async.sandbox import CampaignFields, LineItemFields, Sandbox
+from tests.support.contract import ENUMS
+from tests.support.raw_client import RawClient
+
+TIME = "must be a time with a time zone, or a string"
+AMOUNT = "must be a whole number of at least 1, or None"
+LINE_ITEM: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "id": ((5, None), "must be a string"),
+    "name": ((5, None, b"x"), "must be a string"),
+    "entity_status": (("DRAFT", None, 1), "must be one of ACTIVE, PAUSED"),
+    "start_time": ((5, None, datetime(2026, 6, 1)), TIME),  # noqa: DTZ001 - refused
+    "end_time": ((5, datetime(2026, 6, 1)), f"{TIME}, or None"),  # noqa: DTZ001 - likewise
+    "duration_in_days": ((2, "7", 7.0, True), "must be one of 1, 7, 30, or None"),
+    "frequency_cap": ((0, "3"), AMOUNT),
+    "standard_delivery": ((1, None, "true"), "must be True or False"),
+    "bid_amount_local_micro": (("x", 0, -1, 1.5, True), AMOUNT),
+    "bid_strategy": (("CPM",), "must be one of AUTO, MAX, TARGET, or None"),
+    "placements": (
+        ("ALL_ON_SVC", ["EVERYWHERE"], None, {"ALL_ON_SVC"}),
+        "must be a sequence, and each element one of ALL_ON_SVC, SVC_TIMELINE, PUBLISHER_NETWORK",
+    ),
+    "categories": (("IAB22", [5]), "must be a sequence of strings"),
+    "primary_web_event_tag": ((1j, ...), "must be what can be written as JSON"),
+}
+CAMPAIGN: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "purchase_order_number": ((118,), "must be a string, or None"),
+    "budget_optimization": (("BOTH", None), "must be one of CAMPAIGN, LINE_ITEM"),
+    "daily_budget_amount_local_micro": ((0, "50"), AMOUNT),
+}
+OTHERS: Mapping[str, Callable[[Sandbox, Any], object]] = {
+    "add_audience": lambda sandbox, name: sandbox.add_audience(name=name),
+    "add_account": lambda sandbox, name: sandbox.add_account(name=name),
+    "add_catalog": lambda sandbox, name: sandbox.add_catalog(name=name),
+}
+OF_ACCOUNTS: Mapping[str, Callable[[Sandbox, Any], object]] = {
+    "add_audience": lambda sandbox, account: sandbox.add_audience(account),
+    "add_campaign": lambda sandbox, account: sandbox.add_campaign(account),
+    "add_line_item": lambda sandbox, account: sandbox.add_line_item(account),
+    "grant_feature": lambda sandbox, account: sandbox.grant_feature("AGE_TARGETING", account),
+}
+
+
+@pytest.mark.parametrize(
+    ("adder", "name", "value", "rule"),
+    [
+        pytest.param(adder, name, value, rule, id=f"{adder}-{name}={value!r}")
+        for adder, rows in (("add_line_item", LINE_ITEM), ("add_campaign", CAMPAIGN))
+        for name, (values, rule) in rows.items()
+        for value in values
+    ],
+)
+def test_an_impossible_value_is_refused(adder: str, name: str, value: object, rule: str) -> None:
+    with pytest.raises(ValueError, match="must be") as caught:
+        getattr(Sandbox(), adder)(**{name: value})
+    assert str(caught.value) == f"{name} {rule}"
+
+
+@pytest.mark.parametrize(
+    ("adder", "given", "advice"),
+    [
+        ("add_line_item", "nmae", "did you mean 'name'?"),
+        ("add_line_item", "bid_amount_local_macro", "did you mean 'bid_amount_local_micro'?"),
+        ("add_campaign", "entity_state", "did you mean 'entity_status'?"),
+        ("add_campaign", "objective", f"there are {', '.join(CampaignFields.__annotations__)}"),
+    ],
+)
+def test_an_unknown_field_is_refused(adder: str, given: str, advice: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        getattr(Sandbox(), adder)(**{given: "x"})
+    assert str(caught.value) == f"{adder}() got an unexpected keyword argument {given!r}; {advice}"
+
+
+@pytest.mark.parametrize(
+    ("name", "enum"),
+    [
+        ("objective", "LineItemObjective"),
+        ("goal", "LineItemGoal"),
+        ("product_type", "AdProductType"),
+        ("entity_status", "EntityStatus"),
+        ("audience_expansion", "AudienceExpansion"),
+        ("pay_by", "PayBy"),
+    ],
+)
+def test_a_field_takes_the_values_of_the_contract(name: str, enum: str) -> None:
+    sandbox, stated = Sandbox(), ENUMS[enum]["values"]
+    possible: list[dict[str, Any]] = [{name: value} for value in stated]
+    assert len({sandbox.add_line_item(**given) for given in possible}) == len(stated)
+    impossible: dict[str, Any] = {name: "OTHER"}
+    with pytest.raises(ValueError, match=rf"^{name} must be one of {', '.join(stated)}"):
+        sandbox.add_line_item(**impossible)
+
+
+async def test_a_line_item_has_the_fields_that_it_is_given(raw: RawClient) -> None:
+    eastern = timezone(timedelta(hours=2))
+    given: LineItemFields = {
+        "id": "lisbon",
+        "name": "Lisbon",
+        "objective": "WEBSITE_CLICKS",
+        "bid_strategy": "TARGET",
+        "bid_amount_local_micro": 1_500_000,
+        "start_time": datetime(2026, 6, 1, 2, tzinfo=eastern),
+        "end_time": "2026-07-01T00:00Z",
+        "placements": ("SVC_TIMELINE",),
+        "categories": (),
+        "primary_web_event_tag": {"id": "o1"},
+    }
+    assert raw.sandbox.add_line_item(**given) == "lisbon"
+    found = (await raw("PUT", f"{raw.account}/line_items/lisbon")).data
+    assert (
+        found.items()
+        >= {
+            **given,
+            "start_time": "2026-06-01T00:00:00Z",
+            "end_time": "2026-07-01T00:00:00Z",
+            "placements": ["SVC_TIMELINE"],
+            "categories": [],
+        }.items()
+    )
+
+
+async def test_a_line_item_takes_a_daily_budget_if_its_campaign_says_so(raw: RawClient) -> None:
+    campaign = raw.sandbox.add_campaign(budget_optimization="LINE_ITEM", start_time=datetime(2026, 6, 1, tzinfo=UTC))
+    line_item = raw.sandbox.add_line_item(campaign_id=campaign)
+    got = await raw("PUT", f"{raw.account}/line_items/{line_item}", {"daily_budget_amount_local_micro": 5})
+    assert (got.status, got.data["campaign_id"]) == (200, campaign)
+
+
+@pytest.mark.parametrize("time", ["tomorrow", "2026-06-01", "2026-06-01T00:00:00+02:00", ""])
+def test_a_time_as_text_is_iso_8601_in_utc(time: str) -> None:
+    for adder in (Sandbox().add_line_item, Sandbox().add_campaign):
+        with pytest.raises(ValueError, match="^end_time must be ISO 8601 in UTC, such as 2026-06-01T00:00:00Z$"):
+            adder(end_time=time)
+
+
+def test_an_id_is_of_one_record() -> None:
+    sandbox = Sandbox()
+    with pytest.raises(ValueError, match="^id must not be that of another record of campaigns$"):
+        sandbox.add_campaign(id=sandbox.add_campaign())
+    with pytest.raises(ValueError, match="^id must not be that of another record of line_items$"):
+        sandbox.add_line_item(id=sandbox.add_line_item(deleted=True))
+
+
+def test_a_campaign_is_one_of_the_account() -> None:
+    sandbox = Sandbox()
+    of_another = sandbox.add_campaign(sandbox.add_account())
+    for campaign in ("none", "", 5, of_another):
+        with pytest.raises(ValueError, match="^campaign_id must be (a string|the id of a campaign of the account)$"):
+            sandbox.add_line_item(campaign_id=campaign)  # type: ignore[arg-type]  # which is refused
+
+
+@pytest.mark.parametrize("name", OF_ACCOUNTS)
+@pytest.mark.parametrize("account", ["none", "", 5, ["18ce54d4x5t"]])
+def test_an_account_is_one_of_the_sandbox(name: str, account: object) -> None:
+    with pytest.raises(ValueError, match="^account_id must be (a string|the id of an account of this sandbox)$"):
+        OF_ACCOUNTS[name](Sandbox(), account)
+
+
+@pytest.mark.parametrize("adder", OTHERS)
+@pytest.mark.parametrize("name", [5, None, b"x"])
+def test_a_name_is_a_string(adder: str, name: object) -> None:
+    with pytest.raises(ValueError, match="^name must be a string$"):
+        OTHERS[adder](Sandbox(), name)
+
+
+def test_a_feature_is_a_string() -> None:
+    with pytest.raises(ValueError, match="^key must be a string$"):
+        Sandbox().grant_feature(5)  # type: ignore[arg-type]  # which is refused
