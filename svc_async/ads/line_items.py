@@ -107,6 +107,7 @@ class LineItem(Record):
 
     Attributes:
         goal: what delivery is optimised for.
+        bid_amount_local_micro: without meaning with the bid strategy AUTO, for which the service ignores it (LI-07c).
         pay_by: what is charged for.
         duration_in_days: the window of `frequency_cap` (contract LI-12b).
         primary_web_event_tag: in the service's form, which is not documented, like `automatic_post_promotion`.
@@ -208,7 +209,8 @@ class LineItems:
             android_app_store_identifier: APP_INSTALLS and APP_ENGAGEMENTS need an app of either store (LI-05).
             ios_app_store_identifier: the numeric part.
             audience_expansion: how far the audience may be widened.
-            bid_amount_local_micro: above zero; required with the bid strategies MAX and TARGET (LI-07).
+            bid_amount_local_micro: above zero; required with the bid strategies MAX and TARGET (LI-07). The service
+                ignores it with AUTO (LI-07c), which may be the strategy that the line item has: send both.
             bid_strategy: the bid strategy; the service's default depends on the objective.
             categories: IAB values of business categories; the placement PUBLISHER_NETWORK needs them (LI-11).
             duration_in_days: the window of `frequency_cap`: 1, 7 or 30.
