@@ -3,6 +3,7 @@
 from decimal import Context, Decimal, Inexact
 
 from svc_async.errors import InvalidArgument
+from svc_async.value_rules import is_whole
 
 __all__ = ["MICRO", "from_micro", "to_micro"]
 
@@ -30,7 +31,13 @@ def to_micro(amount: Decimal | int | str) -> int:
 
 
 def from_micro(micro: int) -> Decimal:
-    """Convert a `*_local_micro` value to currency units, exactly."""
+    """Convert a `*_local_micro` value to currency units, exactly.
+
+    Raises:
+        InvalidArgument: it is no int.
+    """
+    if not is_whole(micro):
+        raise InvalidArgument("micro", "must be a whole number", rule_ids=("GEN-13",))
     return Decimal(micro).scaleb(-6, _EXACT)
 
 

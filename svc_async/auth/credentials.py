@@ -29,6 +29,14 @@ def _check_text(_: object, field: "attrs.Attribute[Any]", value: object) -> None
         raise InvalidArgument(field.name, "must be a non-empty string without surrounding white space")
 
 
+def _check_token(instance: object, field: "attrs.Attribute[Any]", value: object) -> None:
+    """Reject a token with what belongs around it in a header, such as the word Bearer."""
+    _check_text(instance, field, value)
+    if " " in str(value) or not str(value).isascii():
+        del value  # it must not be among the locals of a traceback
+        raise InvalidArgument(field.name, "must be the token alone: in ASCII, without white space and the word Bearer")
+
+
 def _split_scopes(value: Any) -> Any:
     return tuple(value.split() if isinstance(value, str) else value) if isinstance(value, Iterable) else value
 
@@ -84,9 +92,13 @@ class UserCredentials:
 
 @attrs.frozen
 class BearerToken:
-    """An app-only OAuth 2.0 token as the service issued it: already percent-encoded, never encoded again."""
+    """An app-only OAuth 2.0 token as the service issued it: already percent-encoded, never encoded again.
 
-    token: str = _secret()
+    Attributes:
+        token: the token alone, without the word Bearer.
+    """
+
+    token: str = attrs.field(repr=False, validator=_check_token)
 
 
 @attrs.frozen(kw_only=True)
@@ -101,7 +113,7 @@ class OAuth2UserCredentials:
         scopes: the granted scopes, if known: a sequence, or one string separated by spaces.
     """
 
-    access_token: str = _secret()
+    access_token: str = attrs.field(repr=False, validator=_check_token)
     refresh_token: str | None = _secret(default=None)
     client_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_check_text))
     expires_at: datetime | None = attrs.field(default=None, validator=or_none(MOMENT))

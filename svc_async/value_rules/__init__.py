@@ -24,6 +24,7 @@ __all__ = [
     "DATE",
     "DURATION",
     "FLAG",
+    "HEADER_NAME",
     "MAPPING",
     "MOMENT",
     "NAME",
@@ -184,12 +185,18 @@ def one_of(values: Sequence[str]) -> ValueRule:
 
 
 _LONGEST_NAME = 200
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What a header may be called (RFC 9110, 5.6.2)."""
 
 ABSOLUTE_URL = ValueRule(is_absolute_url, "an absolute URL")
 COUNT = whole_number(1)
 DATE = instance_of(date, "a date")
 DURATION = instance_of(timedelta, "a timedelta")
 FLAG = instance_of(bool, "True or False")
+HEADER_NAME = ValueRule(
+    lambda value: isinstance(value, str) and bool(_TOKEN.fullmatch(value)),
+    "the name of a header, such as x-request-id",
+)
 PLAIN_FUNCTION = ValueRule(
     lambda value: is_plain_function(value) and can_take(value, 1),
     "a plain function of one argument, not a coroutine function",

@@ -16,7 +16,18 @@ from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts
 from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import Governor
 from svc_async.monitoring import Subscribers
-from svc_async.value_rules import CLOCK, COUNT, FLAG, TEXT, ValueRule, function_of, has_members, instance_of, or_none
+from svc_async.value_rules import (
+    CLOCK,
+    COUNT,
+    FLAG,
+    HEADER_NAME,
+    TEXT,
+    ValueRule,
+    function_of,
+    has_members,
+    instance_of,
+    or_none,
+)
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
 
@@ -139,7 +150,7 @@ class SessionSettings:
     on_token: Callable[[OAuth2UserCredentials], object] | None = attrs.field(
         default=None, validator=or_none(function_of("credentials"))
     )
-    request_id_header: str | None = attrs.field(default=None, validator=or_none(TEXT))
+    request_id_header: str | None = attrs.field(default=None, validator=or_none(HEADER_NAME))
     state: "SharedState | None" = attrs.field(default=None, validator=_STATE)
     state_required: bool = attrs.field(default=True, validator=FLAG)
     origin: SessionOrigin | None = None

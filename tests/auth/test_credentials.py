@@ -30,6 +30,14 @@ def test_what_cannot_be_a_credential_is_refused_by_name(value: object) -> None:
         UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret=value)  # type: ignore[arg-type]  # wrong on purpose
 
 
+@pytest.mark.parametrize("value", ["Bearer AAA%2FBBB", "bearer  x", "a b", "a\u00a0b", "t\u00f6ken", "", " a", None])
+def test_what_cannot_be_a_bearer_token_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidArgument, match="^token must be (the token alone: in ASCII|a non-empty string)"):
+        BearerToken(value)
+    with pytest.raises(InvalidArgument, match="^access_token must be (the token alone: in ASCII|a non-empty string)"):
+        OAuth2UserCredentials(access_token=value)
+
+
 @pytest.mark.parametrize(("credentials", "scheme"), [*zip(KINDS, ["OAuth", "OAuth", "Bearer", "Bearer"], strict=True)])
 def test_the_scheme_of_the_header_is_that_of_the_credentials(credentials: Credentials, scheme: str) -> None:
     header = authorization(credentials, SystemClock())("GET", "https://example.test/2/webhooks", ())

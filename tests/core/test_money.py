@@ -30,6 +30,12 @@ def test_what_is_no_exact_amount_is_refused(amount: object) -> None:
         to_micro(amount)  # type: ignore[arg-type]  # what callers without types do
 
 
+@pytest.mark.parametrize("micro", ["5", 1.5, 5.0, True, None, Decimal(5)])
+def test_what_is_no_whole_number_of_millionths_is_refused(micro: object) -> None:
+    with pytest.raises(InvalidArgument, match="^micro must be a whole number$"):
+        from_micro(micro)  # type: ignore[arg-type]  # what callers without types do
+
+
 def test_amounts_are_exact_whatever_precision_the_caller_works_in() -> None:
     with localcontext(prec=3):
         assert to_micro("12345.678901") == 12_345_678_901
