@@ -5,6 +5,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Awaitable,
     Callable,
     Iterable,
     Iterator,
@@ -12,17 +13,19 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from io import IOBase
 from typing import Any, TypeVar
 
 import attrs
 
 from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
+from svc_async.errors import InvalidArgument
 from svc_async.sources.source import ReplayableRows, SlicedRows
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.tables import Columns, ColumnSlicer
 
-__all__ = ["RowSource", "Slice", "is_replayable", "slice_rows"]
+__all__ = ["RowSource", "Slice", "check_rows", "is_replayable", "slice_rows"]
 
 T = TypeVar("T")
 
@@ -63,6 +66,36 @@ class RowSource:
     replayable: bool
     open: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     settings: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+def check_rows(name: str, value: object, content: str, *, takes_path: bool = False) -> None:
+    """Check that rows can be read from a value.
+
+    Args:
+        name: the name of the value.
+        value: the value.
+        content: what its rows are.
+        takes_path: whether the path of a file may be passed in its place; an open file is refused then.
+
+    Raises:
+        InvalidArgument: they cannot; the message says what to do, if the value tells.
+    """
+    is_file = takes_path and isinstance(value, IOBase)
+    if is_file or isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable | AsyncIterable):
+        raise InvalidArgument(name, f"must be an iterable or async iterable of {content}{_propose(value)}")
+
+
+def _propose(value: object) -> str:
+    """Return what to do with a value to get rows; nothing if it does not tell."""
+    if isinstance(value, Mapping):
+        return "; put a single one into a list"
+    if isinstance(value, IOBase):
+        return "; pass the path of the file"
+    if isinstance(value, Awaitable):
+        return "; await it first"
+    if callable(getattr(value, "collect", None)):  # such as a LazyFrame of polars
+        return "; collect it first"
+    return "; call it first" if callable(value) else ""
 
 
 def is_replayable(rows: object) -> bool:

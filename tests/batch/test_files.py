@@ -1,8 +1,9 @@
 """Members and products given as the path of a file."""
 
+import asyncio
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,71 @@ async def test_other_values_that_cannot_be_iterated_over_are_refused(users: Audi
     rule = f"^members must be an iterable or async iterable of mappings or records{advice}$"
     with pytest.raises(InvalidArgument, match=rule):
         await users.upload(members)
+
+
+class LazyTable:
+    """What has its rows only when it is told to, as a LazyFrame of polars does."""
+
+    def collect(self) -> list[dict[str, str]]:
+        raise AssertionError("it is collected by its owner")
+
+
+def generate_rows() -> Iterator[dict[str, str]]:
+    yield {"email": "a@b.de"}
+
+
+async def generate_rows_later() -> AsyncIterator[dict[str, str]]:
+    yield {"email": "a@b.de"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "advice"),
+    [
+        (generate_rows, "call it first"),
+        (generate_rows_later, "call it first"),
+        (LazyTable(), "collect it first"),
+        (asyncio.Future, "call it first"),
+        ({"email": "a@b.de"}, "put a single one into a list"),
+    ],
+)
+async def test_what_has_no_rows_yet_says_how_to_get_them(users: AudienceUsers, rows: Any, advice: str) -> None:
+    rule = f"must be an iterable or async iterable of {{}}; {advice}$"
+    with pytest.raises(InvalidArgument, match=f"^members {rule.format('mappings or records')}"):
+        await users.upload(rows)
+    with pytest.raises(InvalidArgument, match=f"^products {rule.format('products')}"):
+        await FakeCatalog().products().upsert(rows)
+    with pytest.raises(InvalidArgument, match=f"^product_keys {rule.format('product keys')}"):
+        await FakeCatalog().products().delete(rows)
+
+
+async def test_a_coroutine_is_awaited_first(users: AudienceUsers) -> None:
+    async def fetch() -> list[dict[str, str]]:
+        return []
+
+    rows: Any = fetch()
+    with pytest.raises(InvalidArgument, match="^members must be .*; await it first$"):
+        await users.upload(rows)
+    assert await rows == []
+
+
+async def test_an_open_file_is_passed_by_its_path(users: AudienceUsers, path: Path) -> None:
+    write_csv(path)
+    for mode in ("r", "rb"):
+        with path.open(mode) as file:
+            rows: Any = file
+            with pytest.raises(InvalidArgument, match="^members must be .*; pass the path of the file$"):
+                await users.upload(rows)
+            with pytest.raises(InvalidArgument, match="^products must be .*; pass the path of the file$"):
+                await FakeCatalog().products().upsert(rows)
+
+
+async def test_the_lines_of_an_open_file_may_be_product_keys(path: Path) -> None:
+    shop = FakeCatalog()
+    path.write_text("1\n2")
+    with path.open() as file:
+        assert (await shop.products().delete(line.strip() for line in file)).read == 2
+    with path.open() as file:
+        assert (await shop.products().delete(file)).read == 2
 
 
 async def test_a_job_of_a_file_resumes_from_its_journal_without_a_spool(

@@ -16,8 +16,7 @@ from svc_async.batch.lists.operations import Operations, UserOperation
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
-from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
-from svc_async.errors import InvalidArgument
+from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable, slice_rows
 from svc_async.sources.detect import open_source
 from svc_async.sources.rows import ArrowTable, from_arrow
 from svc_async.sources.source import UserSource
@@ -32,6 +31,7 @@ Member = MemberDict | Mapping[str, object] | AudienceUser | DoNotReachUser
 IterableMembers = Iterable[Member] | AsyncIterable[Member] | Rows | Columns
 Members = IterableMembers | ArrowTable | str | Path
 """Mappings with the service's keys, records, the rows or columns of a table, a table of Arrow, or a file."""
+_MEMBERS = "mappings or records"
 ParseOperation = Callable[[object, str], tuple[UserOperation, Sequence[object]]]
 """Returns what an operation shares with others, and its users."""
 
@@ -84,9 +84,9 @@ class MemberReader:
         if isinstance(members, Rows):
             return self._read_table(members.columns, members.rows, operation)
         if isinstance(members, Columns):
-            _check_iterable("batches", members.batches, "batches of columns")
+            check_rows("batches", members.batches, "batches of columns")
             return self._read_table(members.names, members, operation)
-        _check_iterable("members", members)
+        check_rows("members", members, _MEMBERS, takes_path=True)
         if isinstance(members, Sequence) and members:
             self._encoder.check_first(members[0], "members[0]")
         encoder = self._encoder
@@ -110,7 +110,7 @@ class MemberReader:
         Raises:
             InvalidArgument: the operations cannot be iterated, or the first is no mapping.
         """
-        _check_iterable("operations", operations)
+        check_rows("operations", operations, _MEMBERS)
         if isinstance(operations, Sequence) and operations and fields_of(operations[0]) is None:
             parse(operations[0], "operations[0]")  # it raises
         return RowSource(
@@ -176,9 +176,3 @@ def _build_slice(encoded: EncodedUsers, operation: UserOperation, first: int) ->
 
 def _make_opener(identifiers: Sequence[str]) -> Callable[[Path], UserSource]:
     return partial(open_source, vocabulary=USERS.restrict_to(identifiers))
-
-
-def _check_iterable(name: str, value: object, content: str = "mappings or records") -> None:
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable | AsyncIterable):
-        advice = "; put a single one into a list" if isinstance(value, Mapping) else ""
-        raise InvalidArgument(name, f"must be an iterable or async iterable of {content}{advice}")

@@ -18,7 +18,7 @@ from svc_async.batch.packing.operations import OperationFrame
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
-from svc_async.batch.source import RowSource, Slice, is_replayable, slice_rows
+from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_feed
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
@@ -182,8 +182,7 @@ def read_rows(
     Raises:
         InvalidArgument: they cannot be iterated, or the first is wrong.
     """
-    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable | AsyncIterable):
-        raise InvalidArgument(name, "must be an iterable or async iterable")
+    check_rows(name, rows, name.replace("_", " "), takes_path=name == "products")
     if check_first is not None and isinstance(rows, Sequence) and rows:
         check_first(rows[0])
     return RowSource(lambda: _encode(rows, encode, slice_size, check_first), is_replayable(rows))
