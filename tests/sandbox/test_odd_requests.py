@@ -209,6 +209,25 @@ async def test_what_is_not_http_is_refused_with_one_line_in_the_log(
     assert len(caplog.records) <= 1
 
 
+@pytest.mark.parametrize("before", ["", "GET /2/webhooks HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+async def test_a_url_that_is_too_long_is_refused_as_such(raw: RawClient, before: str) -> None:
+    for path in (f"/ads{raw.account}?name={'x' * 8_200}", f"/ads/12/{'x' * 70_000}"):
+        sent = f"{before}PUT {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        head, _, body = (await exchange(raw, sent.encode())).rpartition(b"\r\n\r\n")
+        assert b" 414 " in head
+        assert json.loads(body)["errors"] == [
+            {"code": "INVALID_PARAMETER", "message": "the URL is longer than 8190 bytes"}
+        ]
+
+
+@pytest.mark.parametrize("header", ["X-Id: " + "x" * 8_200, "X-" + "y" * 8_200 + ": x"])
+async def test_a_header_that_is_too_long_is_refused_as_such(raw: RawClient, header: str) -> None:
+    sent = f"GET /ads{raw.account} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n\r\n"
+    head, _, body = (await exchange(raw, sent.encode())).partition(b"\r\n\r\n")
+    assert head.split()[1] == b"431"
+    assert json.loads(body)["errors"][0]["message"] == "a header is longer than 8190 bytes"
+
+
 async def test_what_is_not_http_at_all_is_refused(raw: RawClient, caplog: pytest.LogCaptureFixture) -> None:
     for nonsense in (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", b"GET\r\n\r\n", b"{}\r\n\r\n"):
         assert (await exchange(raw, nonsense)).split()[1] == b"400"

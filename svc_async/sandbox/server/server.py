@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMethod
+from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.refusal import Problem, Refusal, report_failure
@@ -67,7 +67,9 @@ class _Connection(web.RequestHandler):
             raise ConnectionError("an answer has begun")
         target: bytes | None = getattr(self, "_target", None)
         path = "/" if target is None else _strip_host(target.decode()).partition("?")[0]
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if isinstance(exc, LineTooLong):
+            path, refusal = _refuse_line(exc, path)
+        elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             refusal = report_failure()
         else:
             _log.info("refused a request that is not HTTP/1.1: %s", type(exc).__name__)
@@ -232,6 +234,18 @@ async def _read_body(request: web.BaseRequest) -> tuple[bytes, Refusal | None]:
 def _refuse_body(status: int, message: str) -> Refusal:
     # Unspecified: the largest body of a call without a limit of its own, and the answer to it (ASM-95).
     return Refusal(status, Problem("INVALID_PARAMETER", message), rule="ASM-95", headers={"Connection": "close"})
+
+
+def _refuse_line(error: LineTooLong, path: str) -> tuple[str, Refusal]:
+    """Return the path of a request with a line that is too long, as far as it is known, and the refusal."""
+    line, limit = error.args[:2]
+    start = bytes(line).rpartition(b" ")[2].decode("latin-1")
+    is_url = start.startswith(("/", "http://", "https://"))
+    _log.info("refused a request with a line of more than %s bytes", limit)
+    # Unspecified: the longest URL and header, and the answer to longer ones (ASM-95).
+    problem = Problem("INVALID_PARAMETER", f"{'the URL' if is_url else 'a header'} is longer than {limit} bytes")
+    refusal = Refusal(414 if is_url else 431, problem, rule="ASM-95")
+    return (_strip_host(start).partition("?")[0] if is_url else path), refusal
 
 
 def _strip_host(target: str) -> str:
