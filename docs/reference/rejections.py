@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from svc_async.webhooks import Rejected, RejectReason
-from svc_async.webhooks.rejections.advice import ADVICE
+from svc_async.webhooks.rejections.advice import ADVICE, ADVICE_AFTER_FAILURE
 
 PAGE = Path(__file__).with_name("rejections.md")
 
@@ -24,12 +24,13 @@ reason, with the number of requests since. A request that may be accepted later 
 
 def page() -> str:
     """Return the page."""
-    return _HEAD + "".join(map(_line, sorted(RejectReason)))
+    return _HEAD + "".join(map(_lines, sorted(RejectReason)))
 
 
-def _line(reason: RejectReason) -> str:
-    advice = ADVICE[reason]
-    return f"| `{reason.value}` | {Rejected(reason).status} | {advice.cause} | {advice.next_step} |\n"
+def _lines(reason: RejectReason) -> str:
+    causes = [ADVICE[reason], ADVICE_AFTER_FAILURE] if reason is RejectReason.NOT_RUNNING else [ADVICE[reason]]
+    lines = (f"| `{reason.value}` | {Rejected(reason).status} | {each.cause} | {each.next_step} |\n" for each in causes)
+    return "".join(lines)
 
 
 if __name__ == "__main__":

@@ -271,5 +271,7 @@ class Subscribers:
         for function in self.functions:
             try:
                 function(event)
-            except Exception as problem:  # noqa: BLE001 - an observer must not change what it observes
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as problem:  # noqa: BLE001 - an observer must not change what it observes
                 _log.error("on_event failed: %s", type(problem).__name__)

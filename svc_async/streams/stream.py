@@ -271,8 +271,10 @@ class EventStream:
     async def _read(self) -> None:
         try:
             await self._reader.run()
-        except* Exception as group:  # noqa: BLE001 - belongs to the caller: raised where the events are taken
-            self._failure = _find_first_error(group)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - belongs to the caller: raised where the events are taken
+            self._failure = _find_first_error(error)
         finally:
             self._report_end()
             self._buffer.end()
@@ -282,7 +284,9 @@ class EventStream:
         error = self._failure if isinstance(self._failure, SvcError) else None
         try:
             self._reader.change_state(StreamState.CLOSED, error)
-        except Exception as problem:  # noqa: BLE001 - of `on_state`: raised like the others, unless one came before
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as problem:  # noqa: BLE001 - of `on_state`: raised like the others, unless one came before
             self._failure = self._failure or problem
 
     def _count_drop(self) -> None:

@@ -9,6 +9,7 @@ from operator import attrgetter
 
 import attrs
 
+from svc_async.events.failures import find_task, is_end, is_failure
 from svc_async.events.models import Event, UnknownEvent
 from svc_async.events.parser import EventParser, estimate_memory
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
@@ -67,13 +68,16 @@ class Acceptor:
         Those that were accepted before and are not finished are among them: a repeated delivery can wait for them.
         Deliveries of the same users are accepted in the order of these calls, each when the one before is `settled`.
         """
+        task = find_task()
         try:
             return await self._claim_and_queue(events, context, settled)
         except Rejected as rejected:
             return rejected.reason
         except StoreFailed as failed:
             await self.dispatcher.report(None, failed.error, failed.source)
-        except Exception as error:  # noqa: BLE001 - `order_by` may raise anything
+        except BaseException as error:  # `order_by` may raise anything
+            if not is_failure(error, task):
+                raise
             await self.dispatcher.report(None, error)
         return RejectReason.ACCEPT_FAILED
 
@@ -153,8 +157,13 @@ class Acceptor:
         return [*running, *accepted]
 
     async def _handle(self, accepted: AcceptedEvent) -> None:
+        task = find_task()
         try:
             await self.dispatcher.handle(accepted)
+        except BaseException as error:
+            if not is_end(error, task):  # it ends the process or the receiver, which then takes no attempt back
+                accepted.is_counted = False
+            raise
         finally:
             if self._unfinished.get(accepted.key) is accepted:  # else it failed, and a repeated one was accepted
                 del self._unfinished[accepted.key]

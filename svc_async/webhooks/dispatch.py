@@ -10,6 +10,7 @@ from typing import TypeVar
 import attrs
 
 from svc_async.clock import Clock
+from svc_async.events.failures import find_task, is_failure
 from svc_async.events.models import Event, ReplayJobStatus
 from svc_async.events.router import EventRouter, Handler, call_function
 from svc_async.webhooks.delivery import AcceptedEvent, NotHandled, TooManyAttempts
@@ -95,25 +96,19 @@ class Dispatcher:
             each.is_counted = False  # not if it was cancelled: rather one attempt too many than an event given up
 
     async def _call_handlers(self, accepted: AcceptedEvent) -> None:
+        task = find_task()
         end = self.counters.start_handling(accepted.event, accepted.received_in)
         handlers, handler = self.router.find_handlers(accepted.event), None
         try:
             for handler in handlers:
                 with self._note(accepted, handler):
                     await call_function("handler", handler, accepted.event, accepted.context)
-        except asyncio.CancelledError as error:
+        except BaseException as error:
             end(0, error, _name(handler))
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if not is_failure(error, task):
+                if isinstance(error, SystemExit | KeyboardInterrupt):
+                    _log.error(_ENDS_PROCESS, name_event(accepted.event), _name(handler), describe_error(error))
                 raise
-            await self._fail(accepted, error, handler)  # something within the handler was cancelled
-        except (SystemExit, KeyboardInterrupt) as error:
-            end(0, error, _name(handler))
-            accepted.is_counted = False  # so that closing the receiver does not take the attempt back
-            _log.error(_ENDS_PROCESS, name_event(accepted.event), _name(handler), describe_error(error))
-            raise
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything
-            end(0, error, _name(handler))
             await self._fail(accepted, error, handler)
         else:
             end(len(handlers), None, None)
@@ -170,9 +165,12 @@ class Dispatcher:
     async def _call_on_error(self, event: Event | None, error: BaseException) -> None:
         if self.on_error is None:
             return
+        task = find_task()
         try:
             await call_function("on_error", self.on_error, event, error)
-        except Exception as failure:  # noqa: BLE001 - the log is the last resort
+        except BaseException as failure:
+            if not is_failure(failure, task):
+                raise
             _log.error("%s: on_error itself failed: %s", name_subject(event), describe_error(failure))
 
     def name_unfinished(self) -> Sequence[str]:
@@ -228,11 +226,13 @@ class Dispatcher:
         The event was acknowledged: nobody else handles it while this receiver runs. A receiver that closes calls the
         store more often, and cancels this at its drain deadline.
         """
-        waits = iter(_WAITS)
+        task, waits = find_task(), iter(_WAITS)
         while True:
             try:
                 return await call()
-            except Exception as error:  # noqa: BLE001 - a store may raise anything
+            except BaseException as error:
+                if not is_failure(error, task):
+                    raise
                 longest = _LONGEST_WAIT_TO_CLOSE if self.closing.is_set() else longest
                 wait = min(next(waits, longest), longest)
                 await self.report(event, error, f"{source}, called again in {wait:g} s")
@@ -311,9 +311,12 @@ class Dispatcher:
 
     async def _attempt(self, step: Awaitable[object], event: Event | None, source: str) -> bool:
         """Take a step and report its failure; return whether it succeeded."""
+        task = find_task()
         try:
             await step
-        except Exception as error:  # noqa: BLE001 - a store or a callback may raise anything
+        except BaseException as error:
+            if not is_failure(error, task):
+                raise
             await self.report(event, error, source)
             return False
         return True
@@ -329,15 +332,18 @@ class StoreFailed(Exception):
     """
 
     source: str
-    error: Exception
+    error: BaseException
 
 
 @contextmanager
 def name_failure(source: str) -> Generator[None]:
     """Raise `StoreFailed` in place of an error within the block, in which a function of a store is called."""
+    task = find_task()
     try:
         yield
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(error, task):
+            raise
         raise StoreFailed(source, error) from error
 
 

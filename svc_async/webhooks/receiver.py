@@ -243,12 +243,13 @@ class WebhookReceiver:
 
         Events that are not finished by then stay in the inbox or, without one, become dead letters.
         A handler or a callback that awaits this does not wait: the receiver closes when its own event is finished, too.
+        An unexpected exception that has ended the receiver is raised; no exception of a handler or a callback ends it.
         """
         run = self._run
         if run is None:
             return
         try:
-            await (run.abandon() if run.has_ended else run.close())
+            await run.close()
         finally:
             if self._run is run and run.has_ended:
                 self._run = None
@@ -263,10 +264,11 @@ class WebhookReceiver:
 
         Raises:
             NotHandled: events are left at the deadline; it names the handlers that have not returned.
-            WrongState: a handler or a callback waits, and so for itself; or the receiver runs in another event loop.
+            WrongState: a handler or a callback waits, and so for itself; the receiver runs in another event loop, or an
+                unexpected exception has ended it.
         """
         SECONDS_OR_INFINITE.check("deadline", deadline)
-        if self._run is not None and not self._run.has_ended:
+        if self._run is not None:
             await self._run.wait_until_idle(deadline)
 
     @asynccontextmanager
@@ -280,18 +282,17 @@ class WebhookReceiver:
             yield
 
     def _create_run(self) -> Run:
-        acceptor = Acceptor(
-            dedupe=self._dedupe,
-            inbox=self._ack.inbox,
-            dispatcher=self._dispatcher.start(),
-            order_by=self._order_by,
-            maxsize=self._ack.maxsize,
-            max_bytes=self._ack.max_bytes,
-            apps=dict(self._keys.values()),
-            counters=self._counters,
-        )
         return Run(
-            acceptor=acceptor,
+            acceptor=Acceptor(
+                dedupe=self._dedupe,
+                inbox=self._ack.inbox,
+                dispatcher=self._dispatcher.start(),
+                order_by=self._order_by,
+                maxsize=self._ack.maxsize,
+                max_bytes=self._ack.max_bytes,
+                apps=dict(self._keys.values()),
+                counters=self._counters,
+            ),
             stores=(self._dedupe, self._ack.inbox),
             parser=self._parser,
             ack=self._ack,
@@ -394,6 +395,6 @@ class WebhookReceiver:
         return key_id, events
 
     def _reject(self, reason: RejectReason, began: float, size: int = 0) -> HttpAnswer:
-        self._rejections.add(reason)
+        self._rejections.add(reason, has_failed=self._run is not None and self._run.failure is not None)
         self._counters.reject(reason, self._clock.monotonic() - began, size=size)
         return reject(reason, retry_after=self._retry_after)

@@ -2,22 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import attrs
 
 from svc_async.clock import Clock
 from svc_async.errors import WrongState
+from svc_async.events.failures import find_task, is_failure
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.printable import join_first
 from svc_async.webhooks.acceptance import Acceptor
 from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext, NotHandled
+from svc_async.webhooks.logs.descriptions import describe_error
 from svc_async.webhooks.rejections.log import RejectionLog
 from svc_async.webhooks.stores.inbox import PagedInbox
 from svc_async.webhooks.stores.sqlite import SqliteDedupe, SqliteInbox
@@ -25,6 +27,7 @@ from svc_async.webhooks.verification import RejectReason
 
 __all__ = ["Run"]
 
+T = TypeVar("T")
 _Acceptance = asyncio.Task[Sequence[AcceptedEvent] | RejectReason]
 """Accepts a delivery; a caller that is cancelled does not abandon it half-way."""
 
@@ -40,9 +43,11 @@ _AGAIN = (
     "had begun are called again"
 )
 _NOT_RECORDED = (
-    "closed with %d handled events that a store could not record; they are handled again at the next start, or if they "
-    "are delivered again"
+    "closed with handled events that a store could not record: %d; they are handled again at the next start, or if "
+    "they are delivered again"
 )
+_NOT_HANDLED = "closed with events not handled: %d"
+_FAILED = "the receiver has ended because of an unexpected exception: %s; it accepts nothing until it is started again"
 _STARTS_WITHIN = 1.0
 """Seconds that what was restored waits until the start of the application is complete, unless a delivery comes."""
 _WAITS_FOR_OTHERS = 60.0
@@ -63,6 +68,8 @@ class Run:
     workers: int
     drain_deadline: float
     clock: Clock
+    failure: BaseException | None = attrs.field(default=None, init=False)
+    """The exception by which one of its tasks ended, and so all of them; None if none did."""
     _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop, init=False)
     _accepting: set[_Acceptance] = attrs.field(factory=set[_Acceptance], init=False)
     _tasks: asyncio.TaskGroup | None = attrs.field(default=None, init=False)
@@ -77,7 +84,8 @@ class Run:
     @property
     def is_accepting(self) -> bool:
         """Whether deliveries are accepted."""
-        return self._tasks is not None and not self._closing.is_set() and not self._loop.is_closed()
+        is_ending = self._closing.is_set() or self.failure is not None
+        return self._tasks is not None and not is_ending and not self._loop.is_closed()
 
     @property
     def has_ended(self) -> bool:
@@ -88,6 +96,7 @@ class Run:
         """Open the stores, accept what the inbox still holds, and start the workers; undo all of it on an error."""
         started = self._loop.create_future()
         task = self._main_task = self._loop.create_task(self._serve(started), name="svc-async webhook receiver")
+        task.add_done_callback(_retrieve)
         try:
             await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -100,17 +109,22 @@ class Run:
         """Reject new deliveries, finish accepted events within the drain deadline, and stop.
 
         Within a handler or a callback it only begins to, since it would wait for itself.
+
+        Raises:
+            BaseException: whatever has ended a task of this run.
         """
-        self.check_loop()
-        self._closing.set()
-        if self._main_task is None or self._is_within():
-            return
-        try:
-            await asyncio.wait({self._main_task})
-        finally:
-            await _cancel(self._main_task)
-        if not self._main_task.cancelled():  # else by somebody else who waited for it
-            self._main_task.result()
+        if self.has_ended:
+            await self.abandon()
+        else:
+            self.check_loop()
+            self._closing.set()
+            if self._main_task is None or self._is_within():
+                return
+            await _wait(self._main_task)
+            if self.failure is None and not self._main_task.cancelled():  # else by somebody else who waited for it
+                self._main_task.result()
+        if self.failure is not None:
+            raise self.failure
 
     async def accept(self, events: Sequence[Event], context: DeliveryContext) -> RejectReason | None:
         """Accept the events of a delivery, or return why they are not accepted within the deadline of `ack`."""
@@ -135,8 +149,11 @@ class Run:
 
         Raises:
             NotHandled: some are left at the deadline, in seconds of the event loop.
-            WrongState: the caller is a task of this run, which would wait for itself, or runs in another event loop.
+            WrongState: the caller is a task of this run, which would wait for itself, or runs in another event loop; or
+                an exception has ended this run.
         """
+        if self.has_ended and self.failure is None:
+            return
         self.check_loop()
         if self._is_within():
             raise WrongState("a handler cannot wait until its receiver is idle: its own event is not handled before")
@@ -147,6 +164,8 @@ class Run:
                     await asyncio.wait(left)
         except TimeoutError:
             raise NotHandled(f"the receiver is not idle after {deadline:g} s; {self._describe_unfinished()}") from None
+        if self.failure is not None:
+            raise WrongState("the receiver has ended because of an unexpected exception") from self.failure
 
     async def abandon(self) -> None:
         """Abandon the events that are not finished."""
@@ -179,7 +198,7 @@ class Run:
             return None
         self.check_loop()
         self._may_work.set()
-        task = self._tasks.create_task(self.acceptor.accept(events, context, settled))
+        task = self._tasks.create_task(self._watch(partial(self.acceptor.accept, events, context, settled)))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
         return task
@@ -210,9 +229,9 @@ class Run:
             await self._restore()
             restored = len(self.acceptor.queue) > 0
             async with asyncio.TaskGroup() as tasks:
-                workers = [tasks.create_task(self._work()) for _ in range(self.workers)]
-                workers.append(tasks.create_task(self._work_alone()))
-                taking_over = tasks.create_task(self._take_over())
+                workers = [tasks.create_task(self._watch(self._work)) for _ in range(self.workers)]
+                workers.append(tasks.create_task(self._watch(self._work_alone)))
+                taking_over = tasks.create_task(self._watch(self._take_over))
                 self._background = (*workers, taking_over)
                 self._tasks = tasks
                 # A handler that ends the process does so after the start of the application, not at every start.
@@ -225,6 +244,17 @@ class Run:
                 await self._drain()
                 for task in (*workers, *self._accepting):
                     task.cancel()
+
+    async def _watch(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do the work of a task, and note the first exception by which one ends: it ends all of them."""
+        task = find_task()
+        try:
+            return await work()
+        except BaseException as error:
+            if self.failure is None and is_failure(error, task):
+                self.failure = error
+                _log.error(_FAILED, describe_error(error))
+            raise
 
     async def _work(self) -> None:
         await self._may_work.wait()
@@ -252,11 +282,14 @@ class Run:
         """Accept the rest, and what other receivers left, whenever there is room in the queue."""
         if claimed := self.acceptor.claimed_elsewhere:
             _log.warning(_CLAIMED, claimed)
+        task = find_task()
         while interval := self._choose_interval():
             await self.clock.sleep(interval)
             try:
                 await self._restore()
-            except Exception as error:  # noqa: BLE001 - a store may raise anything
+            except BaseException as error:  # a store may raise anything
+                if not is_failure(error, task):
+                    raise
                 await self.acceptor.dispatcher.report(None, error, "inbox.load or dedupe.claim")
 
     def _choose_interval(self) -> float | None:
@@ -279,7 +312,7 @@ class Run:
         except TimeoutError:
             not_handled, not_recorded = self._count_unfinished()
             if not_handled:
-                _log.warning("closed with %d events not handled", not_handled)
+                _log.warning(_NOT_HANDLED, not_handled)
             if not_recorded:
                 _log.warning(_NOT_RECORDED, not_recorded)
             await self.acceptor.dispatcher.report_unfinished(self.drain_deadline)
@@ -299,6 +332,20 @@ class Run:
         recording = [f"events that a store has not recorded as handled: {not_recorded}"] if not_recorded else []
         handlers = self.acceptor.dispatcher.name_unfinished()
         return join_first([counts, *recording, *(f"the handler {each} has not returned" for each in handlers)])
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Keep the event loop from logging an exception of a task with its message, which may tell more than it should."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _wait(task: asyncio.Task[None]) -> None:
+    """Wait until a task has ended; cancel it if the caller is cancelled."""
+    try:
+        await asyncio.wait({task})
+    finally:
+        await _cancel(task)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

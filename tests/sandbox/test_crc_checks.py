@@ -15,6 +15,7 @@ import pytest
 
 from svc_async.sandbox import SandboxConfig
 from svc_async.sandbox.push.crc_checks import INTERVAL, INVALID_AFTER, RECHECK_AFTER
+from tests.support.panics import Panic
 from tests.support.v2_client import RecordingReceiver, V2Client
 
 URL = "https://hooks.example.test/svc"
@@ -31,7 +32,7 @@ def test_the_numbers_are_the_contract_s() -> None:
     assert limits["webhook.ack"]["value"] == SandboxConfig().ack_timeout
 
 
-def fail_with(error: Exception) -> Any:
+def fail_with(error: BaseException) -> Any:
     def crc(_token: str) -> Any:
         raise error
 
@@ -91,6 +92,7 @@ IN_PASSING = [
     ("500", answer_with(500, body=b""), "5XX", "WH-25"),
     ("503", answer_with(503, body=b""), "5XX", "WH-25"),
     ("a receiver that breaks", lambda _: fail_with(ZeroDivisionError()), "5XX", "WH-25"),
+    ("a receiver that panics", lambda _: fail_with(Panic()), "5XX", "WH-25"),
     ("closed", lambda _: fail_with(ConnectionResetError("closed")), "closed", "WH-27"),
 ]
 

@@ -15,6 +15,7 @@ from svc_async.events.router import EventRouter
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.states import Checkpoint, MalformedLine, StreamState
 from svc_async.streams.stream import RECENT_KEYS, EventStream
+from tests.support.panics import Panic
 from tests.support.stream_server import (
     HEAD,
     HEARTBEAT,
@@ -230,9 +231,12 @@ async def test_a_stream_must_be_entered_and_only_once(follow: Follow) -> None:
             await stream.__aenter__()
 
 
-async def test_an_error_of_an_observer_is_raised_to_the_caller(server: StreamServer, follow: Follow) -> None:
+@pytest.mark.parametrize("kind", [LookupError, Panic])
+async def test_an_error_of_an_observer_is_raised_to_the_caller(
+    server: StreamServer, follow: Follow, kind: type[BaseException]
+) -> None:
     def fail(_: object) -> None:
-        raise LookupError("mine")
+        raise kind("mine")
 
     async def all_at_once(connection: ServerConnection) -> None:
         connection.writer.write(HEAD + b"3\r\nx\r\n\r\n0\r\n\r\n")
@@ -241,17 +245,20 @@ async def test_an_error_of_an_observer_is_raised_to_the_caller(server: StreamSer
     server.scripts = [all_at_once]
 
     async with follow(on_malformed=fail) as stream:
-        with pytest.raises(LookupError, match="mine"):
+        with pytest.raises(kind, match="mine"):
             await anext(stream)
 
 
-async def test_an_observer_that_always_fails_leaves_no_task_with_an_exception(follow: Follow) -> None:
+@pytest.mark.parametrize("kind", [LookupError, Panic])
+async def test_an_observer_that_always_fails_leaves_no_task_with_an_exception(
+    follow: Follow, kind: type[BaseException]
+) -> None:
     def fail(_: object) -> None:
-        raise LookupError("mine")
+        raise kind("mine")
 
     lost: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
-    with pytest.raises(LookupError, match="mine"):
+    with pytest.raises(kind, match="mine"):
         async with follow(on_state=fail):
             """It is not entered."""
     gc.collect()

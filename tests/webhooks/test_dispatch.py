@@ -402,7 +402,7 @@ async def test_closing_abandons_what_is_not_handled(caplog: pytest.LogCaptureFix
     await closing
     problem = f"the handler {__name__}.hang has not returned within 1 s; on_error receives the exception"
     assert [record.getMessage() for record in caplog.records] == [
-        "closed with 2 events not handled",
+        "closed with events not handled: 2",
         f"post.create 1: {problem}",
     ]
     assert receiver.stats.abandoned == 2

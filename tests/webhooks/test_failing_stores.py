@@ -113,7 +113,7 @@ async def test_an_event_that_could_not_be_recorded_is_no_event_that_was_not_hand
     await pass_time(clock, *[1] * 30)
     await closing
     assert (seen, dead, receiver.stats.abandoned, [*inbox.rows]) == (["1"], [], 0, ["1"] if is_durable else [])
-    assert caplog.messages[-1].startswith("closed with 1 handled events that a store could not record; ")
+    assert caplog.messages[-1].startswith("closed with handled events that a store could not record: 1; ")
     assert "not handled" not in caplog.text
 
 

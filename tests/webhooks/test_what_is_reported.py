@@ -10,6 +10,7 @@ from svc_async.monitoring import DeliveryEvent, HandlingEndedEvent, HandlingStar
 from svc_async.sandbox import VirtualClock
 from svc_async.webhooks import Ack, DeliveryContext, SigningKey, WebhookReceiver
 from tests.support.deliveries import KEY, STRANGER, delivery
+from tests.support.panics import Panic
 
 PLACE: ContextVar[str] = ContextVar("place", default="")
 
@@ -142,16 +143,19 @@ async def test_a_delivery_that_is_refused_at_its_deadline_is_logged(caplog: pyte
         assert [message.split(": ")[:2] for message in caplog.messages] == [["rejected a request", "deadline_passed"]]
 
 
-async def test_an_observer_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, Panic])
+async def test_an_observer_that_fails_changes_nothing(
+    caplog: pytest.LogCaptureFixture, kind: type[BaseException]
+) -> None:
     def fail(_: object) -> None:
-        raise RuntimeError("hush")
+        raise kind("hush")
 
     receiver = WebhookReceiver(keys=[KEY], ack=Ack.inline())
     receiver.on("*")(lambda *_: None)
     end = receiver.subscribe(fail)
     async with receiver:
         assert await send(receiver) == 200
-        assert {record.getMessage() for record in caplog.records} == {"on_event failed: RuntimeError"}
+        assert {record.getMessage() for record in caplog.records} == {f"on_event failed: {kind.__name__}"}
         caplog.clear()
         end()
         assert await send(receiver, uuid="2") == 200

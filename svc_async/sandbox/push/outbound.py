@@ -1,5 +1,6 @@
 """Requests to customers' servers, with their verdict and latency."""
 
+import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Mapping
@@ -132,7 +133,9 @@ class Outbound:
             return None, Verdict.CLOSED, str(error)
         except UnmappedUrl as error:
             return None, Verdict.UNMAPPED, str(error)
-        except Exception:  # noqa: BLE001 a receiver that breaks is a server that answers 500
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001 a receiver that breaks is a server that answers 500
             _log.exception("a target in this process failed")
             return TargetAnswer(500), Verdict.SERVER_ERROR, ""
 

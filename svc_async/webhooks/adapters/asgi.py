@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from svc_async.errors import SvcError
+from svc_async.events.failures import find_task, is_failure
 from svc_async.value_rules import instance_of, or_none
 from svc_async.webhooks.adapters.receiver import PATH, Receiver
 from svc_async.webhooks.verification import HttpAnswer, Rejected, RejectReason
@@ -53,19 +54,20 @@ class AsgiApp:
 
     async def _run_lifespan(self, _: Scope, receive: Receive, send: Send) -> None:
         await receive()
-        phase = "startup"
+        task, phase = find_task(), "startup"
         try:
             async with self.receiver.running():
                 await send({"type": "lifespan.startup.complete"})
                 phase = "shutdown"
                 await receive()
-        except Exception as error:
-            await send({"type": f"lifespan.{phase}.failed", "message": _describe(error)})
+        except BaseException as error:
+            if is_failure(error, task):
+                await send({"type": f"lifespan.{phase}.failed", "message": _describe(error)})
             raise
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     """Return the message of an error of the SDK, which the server prints; of another, which may tell more, its type."""
     return str(error) if isinstance(error, SvcError) else type(error).__name__
 

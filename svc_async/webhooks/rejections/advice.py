@@ -7,7 +7,7 @@ import attrs
 from svc_async.webhooks.rejections.reasons import RejectReason
 from svc_async.wire.hmac_sha256 import SIGNATURE_HEADER
 
-__all__ = ["ADVICE", "Advice"]
+__all__ = ["ADVICE", "ADVICE_AFTER_FAILURE", "Advice"]
 
 
 @attrs.frozen
@@ -110,3 +110,8 @@ ADVICE: Mapping[RejectReason, Advice] = {
         "enter the receiver in the lifespan of the application, with `async with receiver`",
     ),
 }
+ADVICE_AFTER_FAILURE = Advice(
+    "the receiver has ended because of an unexpected exception",
+    "find the exception in the log of errors and report it, and start the receiver again",
+)
+"""Of `not_running`, if the receiver was started, and nothing has closed it."""

@@ -5,7 +5,7 @@ import logging
 import attrs
 
 from svc_async.webhooks.logs.due_lines import DueLines
-from svc_async.webhooks.rejections.advice import ADVICE
+from svc_async.webhooks.rejections.advice import ADVICE, ADVICE_AFTER_FAILURE
 from svc_async.webhooks.rejections.reasons import RejectReason
 
 __all__ = ["RejectionLog"]
@@ -26,9 +26,15 @@ class RejectionLog:
 
     _lines: DueLines
 
-    def add(self, reason: RejectReason) -> None:
-        """Count a rejected request, and log it if a line is due."""
-        advice = ADVICE[reason]
+    def add(self, reason: RejectReason, *, has_failed: bool) -> None:
+        """Count a rejected request, and log it if a line is due.
+
+        Args:
+            reason: why it is rejected.
+            has_failed: whether an unexpected exception has ended the receiver.
+        """
+        is_failure = has_failed and reason is RejectReason.NOT_RUNNING
+        advice = ADVICE_AFTER_FAILURE if is_failure else ADVICE[reason]
         self._add("rejected", "a request", f"{reason.value}: {advice.cause}; {advice.next_step}")
 
     def add_unfinished(self) -> None:
