@@ -56,16 +56,23 @@ class HandlerFailures:
     def add(self, event: Event | None, error: BaseException) -> object:
         """Describe an exception, with its traceback unless it says all."""
         subject = f"the event {event.event_type}" if event else "a delivery"
-        lines = [f"a handler or a store of the receiver failed for {subject}:", *_format(error)]
-        if isinstance(error, NotHandled):
-            lines = [f"{subject} was not handled: {error}"]
-        self._texts.append("\n".join(map(clean, lines)))
+        self._texts.append("\n".join(map(clean, _describe(subject, error))))
         return None if self._on_error is None else self._on_error(event, error)
 
     def take(self) -> Sequence[str]:
         """Return the descriptions since the last call."""
         texts, self._texts = self._texts, []
         return texts
+
+
+def _describe(subject: str, error: BaseException) -> Sequence[str]:
+    if isinstance(error, NotHandled):
+        return [f"{subject} was not handled: {error}"]
+    if isinstance(error, pytest.skip.Exception):
+        return [f"a handler called pytest.skip() for {subject}, which skips no test from there: {error}"]
+    is_brief = isinstance(error, pytest.fail.Exception) and not error.pytrace
+    lines = str(error).split("\n") if is_brief else _format(error)
+    return [f"a handler or a store of the receiver failed for {subject}:", *lines]
 
 
 def _format(error: BaseException) -> Sequence[str]:

@@ -277,6 +277,52 @@ def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(p
     result.stdout.no_fnmatch_line("*svc_async.errors.BadRequest*")
 
 
+VERDICTS = """
+import pytest
+
+from svc_async.webhooks import Ack
+
+MODES = {"enqueue": Ack.enqueue(), "inline": Ack.inline()}
+MARKED = [pytest.param(name, marks=pytest.mark.svc(receiver={"ack": ack})) for name, ack in MODES.items()]
+
+
+@pytest.mark.parametrize("ack", MARKED)
+@pytest.mark.parametrize("is_plain", [False, True])
+@pytest.mark.parametrize("verdict", ["fail", "skip"])
+@pytest.mark.svc(events=["post.create"])
+async def test_verdict(svc_sandbox, svc_receiver, verdict, is_plain, ack):
+    def judge(event, context):
+        getattr(pytest, verdict)(f"{verdict} {ack} {is_plain}")
+
+    async def judge_later(event, context):
+        judge(event, context)
+
+    svc_receiver.on("*")(judge if is_plain else judge_later)
+    await svc_sandbox.trigger("post.create")
+    await svc_receiver.wait_until_idle()
+
+
+@pytest.mark.svc(events=["post.create"])
+async def test_verdict_without_a_traceback(svc_sandbox, svc_receiver):
+    svc_receiver.on("*")(lambda event, context: pytest.fail("brief", pytrace=False))
+    await svc_sandbox.trigger("post.create")
+"""
+
+
+@SLOW_START
+@pytest.mark.parametrize("mode", ["auto", "strict"])
+def test_a_verdict_in_a_handler_fails_the_test(pytester: pytest.Pytester, mode: str) -> None:
+    runner = RUNNERS[mode]
+    result = run(pytester, runner.settings, test_verdicts=runner.header + VERDICTS)
+    result.assert_outcomes(failed=2 * 2 * 2 + 1)
+    for ack in ("enqueue", "inline"):
+        for is_plain in (False, True):
+            result.stdout.fnmatch_lines(f"Failed: fail {ack} {is_plain}")
+            skipped = "a handler called pytest.skip() for the event post.create, which skips no test from there: "
+            result.stdout.fnmatch_lines(f"{skipped}skip {ack} {is_plain}")
+    result.stdout.fnmatch_lines("brief")
+
+
 ERRORS = (
     "a handler or a store of the receiver failed for the event post.create:",
     "LookupError: late",
