@@ -37,7 +37,9 @@ class EventRouter:
         self._handlers: list[tuple[str, Handler]] = []
 
     def on(self, event_type: str) -> Callable[[H], H]:
-        """Register the decorated function for a pattern; one function may be registered for several.
+        """Register the decorated function for a pattern; for several, stack the decorators.
+
+        A function is called once for each of its patterns that an event matches.
 
         Args:
             event_type: a pattern.
@@ -52,6 +54,8 @@ class EventRouter:
             raise InvalidArgument(
                 "event_type", f"must be {OLD_EVENT_NAMES[event_type]!r}, its current name", rule_ids=("EV-02",)
             )
+        if event_type != event_type.strip():
+            raise InvalidArgument("event_type", "must have no white space around it")
         if not _PATTERN.fullmatch(event_type):
             raise InvalidArgument("event_type", "must be a dot-separated type, one that ends in .*, or *")
         if "." not in event_type and event_type not in _WORDS:

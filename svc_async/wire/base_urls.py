@@ -30,6 +30,8 @@ def _normalize(value: str) -> str:
 
 def _check_base_url(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
     parts = _split(value)
+    if isinstance(value, str) and "://" not in value:
+        raise InvalidArgument(field.name, "must start with https://, or with http:// on loopback")
     if parts is None or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
         raise InvalidArgument(field.name, "must be an absolute ASCII URL without user, query and fragment")
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):

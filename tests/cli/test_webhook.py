@@ -287,12 +287,18 @@ async def test_a_certificate_that_cannot_be_trusted(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["hook", "ftp://x/", "https://", "https://u:p@x/", "https://x/#a", "https://x:99999/", "https://x/ y"]
+    "url", ["ftp://x/", "https://", "https://u:p@x/", "https://x/#a", "https://x:99999/", "https://x/ y"]
 )
 def test_what_is_no_url(call: Call, url: str) -> None:
     ended = call("webhook", "check", url)
     assert ended.code == 2
     assert "URL must be an absolute URL" in ended.err
+
+
+@pytest.mark.parametrize("url", ["hook", "127.0.0.1:1/x"])
+def test_a_url_without_a_scheme_is_refused_by_that_rule(call: Call, url: str) -> None:
+    ended = call("webhook", "check", url)
+    assert (ended.code, ended.err) == (2, "svc-async: URL must start with https:// or http://\n")
 
 
 # --- sign, verify

@@ -116,8 +116,9 @@ UNUSABLE = [
     ("access_token", "hush-2 ", "must be a non-empty string without surrounding white space"),
     ("access_token_secret", "hush-3\t", "must be a non-empty string without surrounding white space"),
     ("base_url", "http://hush.example.test", "must start with https://; http:// is accepted on loopback only"),
-    ("ads_url", "hush.example.test", "must be an absolute ASCII URL without user, query and fragment"),
-    ("ads_sandbox_url", "hush", "must be an absolute ASCII URL without user, query and fragment"),
+    ("ads_url", "hush.example.test", "must start with https://, or with http:// on loopback"),
+    ("base_url", "127.0.0.1:8765", "must start with https://, or with http:// on loopback"),
+    ("ads_sandbox_url", "https://hush?x", "must be an absolute ASCII URL without user, query and fragment"),
 ]
 
 

@@ -38,6 +38,25 @@ def test_an_invalid_pattern_is_refused(pattern: str) -> None:
         EventRouter().on(pattern)
 
 
+@pytest.mark.parametrize("pattern", ["post.create ", " *", "post.*\n"])
+def test_a_pattern_with_white_space_around_it_is_refused_by_that_rule(pattern: str) -> None:
+    with pytest.raises(InvalidArgument, match="^event_type must have no white space around it$"):
+        EventRouter().on(pattern)
+
+
+@pytest.mark.parametrize("first", ["post.*", "post.delete"])
+async def test_a_function_is_called_once_for_each_of_its_patterns(first: str) -> None:
+    router, calls = EventRouter(), list[str]()
+
+    @router.on(first)
+    @router.on("post.delete")
+    def handle(event: Event, _: object) -> None:
+        calls.append(event.event_type)
+
+    assert await router.dispatch(build_event("post.delete")) == 2
+    assert calls == ["post.delete"] * 2
+
+
 @pytest.mark.parametrize(
     ("word", "advice"),
     [

@@ -37,8 +37,9 @@ _NO_SUBSCRIPTION = (
 def tail(name: Name, /, *, profile: str | None = None, as_json: JsonFlag = False) -> int:
     """Print events as they arrive, until interrupted (Ctrl-C, exit code 0).
 
-    The stream reconnects by itself, requests the events that it missed, and reports both on stderr. It needs the app's
-    consumer key and secret, or its bearer token. If the app has no subscription to activity, a note on stderr says so.
+    The stream reconnects by itself and requests the events that it missed. Stderr says when it is not connected, and
+    which events it cannot get. It needs the app's consumer key and secret, or its bearer token. If the app has no
+    subscription to activity, a note on stderr says so.
 
     Args:
         name: "activity": the events of the app's subscriptions. "filtered": the posts that match the app's rules.

@@ -115,6 +115,8 @@ def name_secret(problem: str | None, key: SigningKey) -> str | None:
 
 
 def _check_url(url: str) -> None:
+    if "://" not in url:
+        raise InvalidArgument("URL", "must start with https:// or http://")
     try:
         parts = urlsplit(url)
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
