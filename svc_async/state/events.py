@@ -22,7 +22,7 @@ from svc_async.state.errors import StateUnavailable, UnusableState
 from svc_async.state.event_lease import EventLease
 from svc_async.state.event_rows import compute_digest, encode, list_events, read_event
 from svc_async.value_rules import COUNT, DURATION, NAME
-from svc_async.webhooks.keyed_lock import KeyedLock
+from svc_async.webhooks.keys.keyed_lock import KeyedLock
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
 from svc_async.webhooks.stores.inbox import StoredEvent, WaitingEvent
 

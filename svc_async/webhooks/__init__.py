@@ -1,10 +1,10 @@
 """The receiver of webhooks.
 
 verification   what a request is, decided without I/O       stores         handled events, and events to be handled
-diagnosis      what is wrong with a signature               keyed_queue    a bounded queue that keeps order by key
+diagnosis      what is wrong with a signature               keys           keys of events, and order by key
 receiver       accepts, acknowledges, handles               adapters       aiohttp and ASGI
 run            what belongs to one event loop               bodies         bounds what is read at a time
-acceptance     claims, stores and queues events             event_keys     keeps the events of two apps apart
+acceptance     claims, stores and queues events             failures       which exceptions are failures of users' code
 dispatch       calls handlers, commits or reports           testing        signed requests for your own tests
 """
 

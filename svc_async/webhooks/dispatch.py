@@ -10,10 +10,10 @@ from typing import TypeVar
 import attrs
 
 from svc_async.clock import Clock
-from svc_async.events.failures import find_task, is_failure
 from svc_async.events.models import Event, ReplayJobStatus
 from svc_async.events.router import EventRouter, Handler, call_function
 from svc_async.webhooks.delivery import AcceptedEvent, NotHandled, TooManyAttempts
+from svc_async.webhooks.failures import find_task, is_failure
 from svc_async.webhooks.logs.descriptions import describe_error, describe_handler, name_event, name_subject, name_type
 from svc_async.webhooks.logs.due_lines import DueLines
 from svc_async.webhooks.stats import Counters

@@ -25,7 +25,7 @@ from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.bodies import Bodies, Body
 from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
-from svc_async.webhooks.event_keys import name_keys
+from svc_async.webhooks.keys.event_keys import name_keys
 from svc_async.webhooks.logs.due_lines import DueLines
 from svc_async.webhooks.rejections.log import RejectionLog
 from svc_async.webhooks.rules import check_settings, check_total

@@ -12,13 +12,13 @@ import attrs
 
 from svc_async.clock import Clock
 from svc_async.errors import WrongState
-from svc_async.events.failures import find_task, is_failure
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.printable import join_first
 from svc_async.webhooks.acceptance import Acceptor
 from svc_async.webhooks.ack import Ack
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext, NotHandled
+from svc_async.webhooks.failures import find_task, is_failure
 from svc_async.webhooks.logs.descriptions import describe_error
 from svc_async.webhooks.rejections.log import RejectionLog
 from svc_async.webhooks.stores.inbox import PagedInbox

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import attrs
 
 from svc_async.events.parser import EventParser
-from svc_async.webhooks.event_keys import parse_event_key
+from svc_async.webhooks.keys.event_keys import parse_event_key
 
 __all__ = ["EventTypes"]
 
