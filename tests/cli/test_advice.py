@@ -41,6 +41,7 @@ def target(sandbox: Sandbox) -> tuple[str, ...]:
         (("job", "list", "--state-url", "mysql://a/b"), "--state-url must begin with postgresql://"),
         ((*UPLOAD, *TARGET, "--concurrency", "abc"), "--concurrency must be a whole number. See `svc-"),
         ((*UPLOAD, *TARGET, "--quarantine=x"), "--quarantine must be a number. See "),
+        (("state", "prune", "--older-than", "30"), "--older-than must be a duration, such as 30d or 12h. See "),
         ((*UPLOAD, *TARGET, "--max-failure-share", "1%"), "--max-failure-share must be a number. See "),
         ((*SYNC, "--max-removal-share", "20%"), "--max-removal-share must be a number. See "),
         ((*SYNC, "--refresh-days", "x"), "--refresh-days must be a whole number. See `svc-async audience sync --help`"),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +25,9 @@ _ONE_FILE = (
 _LISTS = ("--audience", "--list", "--catalog")
 """The options that name the list of a command; each command has at most one of them."""
 _NAMES_OF_LISTS = frozenset({*_LISTS, "--custom-audience", "--do-not-reach", "--do-not-reach-list", "--dnr"})
-_NUMBERS: Mapping[type, str] = MappingProxyType({int: "a whole number", float: "a number"})
+_VALUES: Mapping[type, str] = MappingProxyType(
+    {int: "a whole number", float: "a number", timedelta: "a duration, such as 30d or 12h"}
+)
 _JOURNALS = frozenset({"--journal", "--journals", "--job"})
 _REPORT = "`svc-async job report --out FILE` writes the report of a job that has a journal."
 _NO_JOURNAL = (
@@ -66,7 +69,7 @@ def _describe(error: CycloptsError, list_groups: Callable[[], Mapping[str, Colle
     elif isinstance(error, UnusedCliTokensError):
         problem = _describe_argument(error)
     elif isinstance(error, CoercionError):
-        problem = _describe_number(error)
+        problem = _describe_value(error)
     return f"{problem or ' '.join(str(error).split())} {_advise_on_dry_run(error)}".rstrip()
 
 
@@ -110,11 +113,11 @@ def _describe_option(error: UnknownOptionError) -> str | None:
     return f"Unknown option: {option}. Did you mean {meant}?" if meant else None
 
 
-def _describe_number(error: CoercionError) -> str | None:
-    """Describe what an option must be that takes a number, and was given something else."""
+def _describe_value(error: CoercionError) -> str | None:
+    """Describe what an option must be that takes a number or a duration, and was given something else."""
     option = error.token and error.token.keyword
-    number = error.target_type and _NUMBERS.get(error.target_type)
-    return f"{option} must be {number}." if option and number else None
+    value = error.target_type and _VALUES.get(error.target_type)
+    return f"{option} must be {value}." if option and value else None
 
 
 def _list_options(arguments: Any) -> Collection[str]:
