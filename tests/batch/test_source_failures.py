@@ -5,6 +5,7 @@ import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
+import attrs
 import pytest
 
 from svc_async import BatchError, Rows, Session
@@ -89,6 +90,39 @@ async def test_a_spool_that_cannot_be_written_says_so(users: AudienceUsers, tmp_
 
 
 @pytest.fixture
-async def users() -> AsyncIterator[AudienceUsers]:
-    async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+async def users(sandbox: Sandbox) -> AsyncIterator[AudienceUsers]:
+    async with Session.sandbox(sandbox) as session:
         yield session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+
+
+@attrs.frozen
+class Interrupted:
+    """Rows that can be read again; reading them fails at this row."""
+
+    fails_at: int | None = None
+
+    def __iter__(self) -> Iterator[Mapping[str, str]]:
+        for number in range(6_000):
+            if number == self.fails_at:
+                raise ConnectionError
+            yield {"email": f"user{number}@example.org"}
+
+
+@pytest.mark.parametrize("fail_at", [[0], [1], [100], [512], [5_000], [5_000, 700], [700, 5_000, 5_001], [1_700, 0]])
+async def test_a_job_is_resumed_wherever_its_source_failed(
+    users: AudienceUsers, sandbox: Sandbox, tmp_path: Path, fail_at: list[int]
+) -> None:
+    """The rows before the failure are read again, and none of them is taken for another one."""
+    journal = tmp_path / "job"
+    for row in fail_at:
+        with pytest.raises(BatchError, match="ConnectionError"):
+            await users.upload(Interrupted(row), journal=journal, users_per_operation=1)
+    report = await users.upload(Interrupted(), journal=journal, users_per_operation=1)
+    assert (report.read, report.accepted, report.pending) == (6_000, 6_000, 0)
+    assert len(sandbox.audience(sandbox.audience_id).users) == 6_000

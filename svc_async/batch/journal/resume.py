@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import sha256
 
@@ -17,6 +17,7 @@ from svc_async.batch.packing.rows import PackedRows, select_rows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
 from svc_async.errors import SvcError
+from svc_async.users.encoding import SLICE_ROWS
 
 __all__ = ["RemainingRows", "SettledRows", "SourceDigest", "SourceReplay", "digest_source", "make_source_error"]
 
@@ -182,6 +183,19 @@ _OTHER_ROWS = (
 )
 
 
+async def _hold_back_short(slices: AsyncIterable[Slice]) -> AsyncGenerator[Slice, None]:
+    """Yield slices, a short one only when the next one or the end is reached: a failure may have cut it off."""
+    short: Slice | None = None
+    async for part in slices:
+        if short is not None:
+            yield short
+        short = part if part.count < SLICE_ROWS else None
+        if short is None:
+            yield part
+    if short is not None:
+        yield short
+
+
 class RemainingRows:
     """Reads what is left of a source, and follows how far it was read.
 
@@ -203,10 +217,14 @@ class RemainingRows:
         return self._digest.checkpoint
 
     async def read(self, source: RowSource) -> AsyncGenerator[Slice, None]:
-        """Yield the slices of a source without the rows that are settled."""
+        """Yield the slices of a source without the rows that are settled.
+
+        Rows that a source returned in a slice that its failure cut off are left to the next run, which reads them in
+        another slice, with another digest.
+        """
         try:
-            async with aclosing(source.read()) as slices:
-                async for part in slices:
+            async with aclosing(source.read()) as slices, aclosing(_hold_back_short(slices)) as kept:
+                async for part in kept:
                     yield self._select(part)
             self._digest.ended = True
             self._check_again()
