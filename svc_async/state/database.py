@@ -138,11 +138,14 @@ class Database:
             pool_size: the most connections of this process.
 
         Raises:
-            InvalidArgument: the schema has no valid name, or the package asyncpg is missing.
+            InvalidArgument: the schema has no valid name, a file of TLS that the URL names cannot be read, or the
+                package asyncpg is missing.
             StateUnavailable: the database cannot be reached.
         """
         _check_schema(schema)
         asyncpg = _import_asyncpg()
+        if problem := url.find_file_problem():
+            raise InvalidArgument("state_url", problem)
         with _report_unavailable(url.name):
             pool = await asyncpg.create_pool(
                 url.reveal(),

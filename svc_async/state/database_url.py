@@ -1,7 +1,9 @@
 """The URL of a database. It may contain a password, so its text is shown nowhere."""
 
+import os
 import re
 from collections.abc import Collection
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import attrs
@@ -25,6 +27,9 @@ _SETTINGS = (
     *("target_session_attrs", "krbsrvname", "gsslib", "application_name", "options"),
 )
 """Those of libpq that the oldest supported driver takes; others it would send to the server, which refuses them."""
+_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+_ROOT = "~/.postgresql/root.crt"
 _KNOWN_ELSEWHERE = (
     "connect_timeout",
     "channel_binding",
@@ -61,6 +66,21 @@ class DatabaseUrl:
         finally:
             del text  # its password must not be among the locals of a traceback
 
+    def find_file_problem(self) -> str | None:
+        """Return what is wrong with the files of TLS that are named, or that verifying needs; None if nothing is.
+
+        The driver says only that a setting is not valid, or that there is no file or socket.
+        """
+        settings = {name: values[0] for name, values in parse_qs(urlsplit(self._text).query).items()}
+        for name in _FILES:
+            if name in settings and not os.access(settings[name], os.R_OK):
+                return f"has the setting {name}, which must name a file that can be read"
+        mode = settings.get("sslmode", "")
+        has_root = "sslrootcert" in settings or "PGSSLROOTCERT" in os.environ or Path(_ROOT).expanduser().exists()
+        if mode.startswith("verify") and not has_root:
+            return f"has sslmode={mode}, which needs sslrootcert, a file with the root certificate, or {_ROOT}"
+        return None
+
     def reveal(self) -> str:
         """Return the text, with the password."""
         return self._text
@@ -79,8 +99,10 @@ def _find_problem(text: str) -> str | None:
             return _ADDRESS
     except ValueError:  # it may quote the text
         return _ADDRESS
-    unknown = settings.keys() - {*_SETTINGS}
-    return _describe_unknown(unknown) if unknown else None
+    if unknown := settings.keys() - {*_SETTINGS}:
+        return _describe_unknown(unknown)
+    wrong_mode = any(mode not in _MODES for mode in settings.get("sslmode", ()))
+    return f"has an sslmode that is none of {', '.join(_MODES)}" if wrong_mode else None
 
 
 def _describe_unknown(names: Collection[str]) -> str:

@@ -1,6 +1,7 @@
 """Connections over TLS: the settings of the URL reach the driver, and a server that proves nothing is refused."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import trustme
 
+from svc_async.errors import InvalidArgument
 from svc_async.state import SharedState
 from svc_async.state.errors import StateUnavailable
 
@@ -88,8 +90,26 @@ async def test_a_server_without_tls_is_refused_if_it_is_required() -> None:
                 pass
 
 
-@pytest.mark.parametrize("setting", ["sslmode=strict", "sslmode=verify-full&sslrootcert=/nowhere/ca.pem"])
-async def test_a_setting_that_is_not_valid_is_explained(setting: str) -> None:
-    with pytest.raises(StateUnavailable, match="the URL has a setting that is not valid|no such file"):
+@pytest.mark.parametrize(
+    ("setting", "rule"),
+    [
+        (
+            "sslmode=hush",
+            "state_url has an sslmode that is none of disable, allow, prefer, require, verify-ca, verify-f",
+        ),
+        ("sslmode=verify-full&sslrootcert=/hush/ca.pem", "sslrootcert, which must name a file that can be read"),
+        ("sslmode=require&sslcert=/hush/a.pem", "sslcert, which must name a file that can be read"),
+        (
+            "sslmode=verify-ca",
+            "has sslmode=verify-ca, which needs sslrootcert, a file with the root certificate, or ~/",
+        ),
+    ],
+)
+async def test_a_setting_that_is_not_valid_is_named(
+    setting: str, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(InvalidArgument, match=re.escape(rule)) as caught:
         async with SharedState.open(f"postgresql://postgres:hush@127.0.0.1:1/a?{setting}"):
             pass
+    assert "hush" not in str(caught.value)
