@@ -19,6 +19,7 @@ from svc_async.errors import (
     SvcError,
     TransportError,
     Unauthorized,
+    UnexpectedAnswer,
     UnusableFile,
     WebhookInvalid,
     WrongState,
@@ -48,6 +49,7 @@ _CHECK_THE_RECEIVER = (
     "start the receiver first; `svc-async webhook check URL` shows what is wrong with its answer; a sandbox reaches it "
     "with `svc-async sandbox --forward URL=http://127.0.0.1:PORT/PATH`"
 )
+_HOSTS = "the hosts (base_url and ads_url of the profile, or SVC_BASE_URL and SVC_ADS_URL)"
 _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
     {
         Unauthorized: "check the credentials (SVC_* variables or --profile)",
@@ -55,21 +57,19 @@ _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
             "`svc-async auth whoami` shows whose credentials these are, "
             "`svc-async accounts list` the accounts that they may use"
         ),
-        NotFound: "check the ids",
+        NotFound: f"check the ids, and {_HOSTS}",
         RateLimited: "the limit is used up; try again later",
         ServerError: "the service has an internal problem; try again later",
         WebhookInvalid: _CHECK_THE_RECEIVER,
-        TransportError: (
-            "check the hosts (base_url and ads_url of the profile, or SVC_BASE_URL and SVC_ADS_URL), "
-            "the network and the proxy"
-        ),
+        TransportError: f"check {_HOSTS}, the network and the proxy",
+        UnexpectedAnswer: f"check {_HOSTS} and the proxy: another server may have answered",
     }
 )
 _ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
     {
         "99": (
             "the bearer token was requested too often, or the app's key or secret is wrong: check them, wait up to 15 "
-            "minutes, or set SVC_BEARER_TOKEN and unset SVC_ACCESS_*"
+            "minutes (a sandbox: start it again), or set SVC_BEARER_TOKEN and unset SVC_ACCESS_*"
         ),
         "CrcValidationFailed": _CHECK_THE_RECEIVER,
         "DuplicateSubscription": "`svc-async webhook register --move` moves events from one webhook to another",

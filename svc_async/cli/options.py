@@ -190,7 +190,7 @@ class UserOptions:
     Attributes:
         format: csv, tsv, jsonl or parquet (needs the extra "feeds"). [default: detected from the content]
         bad_identifiers: "fail" lists a row with an invalid identifier as failed; "drop" sends its other identifiers.
-        phone_region: The region of phone numbers without a country code, such as DE. Needs the extra "phone".
+        phone_region: The region of all phone numbers without a country code, such as DE. Needs the extra "phone".
         users_per_operation: Users in one operation, from 1 up to what a request holds; with 1, a refusal names its row.
     """
 

@@ -149,7 +149,7 @@ class ColumnMatcher:
         if not (self.vocabulary.optional or self.mapping or self.continued or {*keys} - {None, IGNORED}):
             raise self.refuse(self._describe_unrecognised())
         if not self.vocabulary.lenient:
-            self._check_unknown([index for index, key in enumerate(keys) if key is None])
+            self._check_unknown(keys)
         return [key or IGNORED for key in keys]
 
     def find_columns(self) -> Sequence[FoundColumn]:
@@ -216,20 +216,27 @@ class ColumnMatcher:
         }
         return next((each for each, several in separates.items() if several), None)
 
-    def _check_unknown(self, unknown: Sequence[int]) -> None:
+    def _check_unknown(self, keys: Sequence[str | None]) -> None:
+        unknown = [index for index, key in enumerate(keys) if key is None]
         if unknown:
             names = [self.header[index] or f"(column {index + 1}, without a name)" for index in unknown]
-            proposed = self._propose(names) or "name the content of each with --map COLUMN=KEY"
+            taken = () if self.vocabulary.optional else [key for key in keys if key]
+            proposed = self._propose(names, taken) or "name the content of each with --map COLUMN=KEY"
             raise self.refuse(
                 f"has unknown columns{self.where}: {quote_names(names)}; {proposed}, "
                 f"ignore it with --map COLUMN={IGNORED}, or ignore all of them with --map '{OTHERS}={IGNORED}'"
                 f"{self.hint}"
             )
 
-    def _propose(self, names: Sequence[str]) -> str:
-        """Return advice that assigns the first names to what they may contain, none if no name resembles a key."""
+    def _propose(self, names: Sequence[str], taken: Collection[str] = ()) -> str:
+        """Return advice that assigns the first names to what they may contain, none if no name resembles a key.
+
+        Args:
+            names: the names.
+            taken: keys of other columns; a table has one column of each.
+        """
         proposals = [(name, self.vocabulary.propose_key(name)) for name in names[:_PROPOSED_NAMES]]
-        options = [f"--map {quote_name(f'{name}={key}')}" for name, key in proposals if key]
+        options = [f"--map {quote_name(f'{name}={key}')}" for name, key in proposals if key and key not in taken]
         return f"name the content of each, such as {' '.join(options)}" if options else ""
 
     def _check_usable(self, keys: Sequence[str]) -> None:
@@ -242,7 +249,8 @@ class ColumnMatcher:
         repeated = sorted(key for key, count in used.items() if count > 1)
         if repeated:
             names = [normalize_name(name) for name, key in zip(self.header, keys, strict=True) if key in repeated]
-            advice = f"ignore the others with --map COLUMN={IGNORED}{self.hint}"
+            lists = "use JSON lines, where a key may have a list of values, or " if "email" in repeated else ""
+            advice = f"{lists}ignore the others with --map COLUMN={IGNORED}{self.hint}"
             if len(set(names)) < len(names):  # an option names all columns of the same name
                 advice = "give each a name of its own"
             raise self.refuse(f"has more than one column of {quote_names(repeated)}; {advice}")

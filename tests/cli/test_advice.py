@@ -131,6 +131,23 @@ async def test_a_wrong_file_is_answered_with_the_rule(
     assert "0a0a" not in ended.out + ended.err
 
 
+async def test_a_key_that_another_column_has_is_not_proposed(
+    command: Command, people: Path, target: tuple[str, ...]
+) -> None:
+    people.write_text("email,work email\na@example.org,b@example.org\n")
+    refused = await command("audience", "upload", people.name, *target)
+    assert "unknown columns: 'work email'; name the content of each with --map COLUMN=KEY, ignore it" in refused.err
+    twice = await command("audience", "upload", people.name, *target, "--map", "work email=email")
+    assert "more than one column of 'email'; use JSON lines, where a key may have a list of values" in twice.err
+
+
+async def test_a_call_that_the_host_does_not_have_is_answered_with_the_hosts(command: Command) -> None:
+    environ = {**command.environ, "SVC_ADS_URL": command.environ["SVC_BASE_URL"]}
+    ended = await Command(command.folder, environ)("accounts", "list")
+    assert ended.code == 1
+    assert "check the ids, and the hosts (base_url and ads_url of the profile, or SVC_BASE_URL and" in ended.err
+
+
 async def test_the_journals_of_a_folder_are_listed(command: Command, people: Path, target: tuple[str, ...]) -> None:
     await command("audience", "upload", people.name, *target, "--journals", "nights")
     (people.parent / "nights" / "other.journal").write_text("no journal")
