@@ -145,10 +145,12 @@ def _describe_outcome(record: JobRecord) -> str:
     read = " that were read" if record.state != "finished" else ""
     counts = f"{report.accepted + report.coalesced:,} of {report.read:,} rows{read} were accepted{equal}"
     counts += f", {report.failed:,} failed" if report.failed else ""
+    unchanged = record.more.get("unchanged", 0)
+    same = f", {unchanged:,} unchanged" if unchanged else ""
     if record.state == "finished" and record.ended_early is None:
         if not report.read:
-            return _say("good", "Finished:", "there was nothing to send.")
-        return _say("warn" if report.failed else "good", "Finished:", f"{counts}.")
+            return _say("good", "Finished:", f"there was nothing to send{same}.")
+        return _say("warn" if report.failed else "good", "Finished:", f"{counts}{same}.")
     if record.state == "running":
         counts += f", {report.in_doubt:,} were sent and have no answer yet" if report.in_doubt else ""
         return _say("info", "Running:", f"{counts}.")

@@ -133,6 +133,14 @@ def test_the_first_sentence_says_how_it_ended(
     assert sentence in first
 
 
+def test_the_first_sentence_of_a_sync_counts_the_rows_that_are_unchanged() -> None:
+    more = {"additions": 2, "unchanged": 9_000}
+    record = JobRecord(title="x", report=Report(read=2, failed=2), seconds=1, more=more)
+    assert "0 of 2 rows were accepted, 2 failed, 9,000 unchanged." in report_page(record)
+    record = JobRecord(title="x", report=Report(), seconds=1, more=more)
+    assert "there was nothing to send, 9,000 unchanged." in report_page(record)
+
+
 def test_it_says_when_where_and_with_which_version() -> None:
     page = report_page(
         JobRecord(
