@@ -110,6 +110,10 @@ _ADVICE_BY_PROBLEM: Mapping[str, Mapping[str, str]] = MappingProxyType(
     }
 )
 """Advice by the parameter that a problem is about, and by what the problem says, as a regular expression."""
+_GIVE_JOURNAL = "give the journal file, such as FILE.journal"
+_SYNC_AGAIN = "a sync has a state instead: run it again, or with --dry-run"
+_OF_STATE = (".sqlite", ".state")
+"""How the names of the states of syncs mostly end."""
 _NOT_A_JOURNAL = (" cannot be read: file is not a database", " is not a journal")
 _HOW_TO_FIND_IDS: Mapping[str, str] = MappingProxyType(
     {
@@ -235,7 +239,8 @@ def _explain_problem(parameter: str, problem: str) -> str:
         return f"there is no profile 'default' in {problem.removeprefix(_NO_DEFAULT)}; {_HOW_TO_MAKE_DEFAULT}"
     if parameter == "journal" and problem.endswith(_NOT_A_JOURNAL):
         path = problem.removesuffix(_NOT_A_JOURNAL[0]).removesuffix(_NOT_A_JOURNAL[1])
-        return f"{name} {path} is not a journal; give the journal file, such as FILE.journal"
+        next_step = _SYNC_AGAIN if path.endswith(_OF_STATE) else _GIVE_JOURNAL
+        return f"{name} {path} is not a journal; {next_step}"
     if parameter in {"credentials", "profile"}:
         return f"{name} {problem.partition('; ')[0]}; {_HOW_TO_AUTHENTICATE}"
     if advice := _find_advice_on(parameter, problem):

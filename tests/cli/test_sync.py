@@ -200,6 +200,15 @@ async def test_a_folder_of_states_that_cannot_be_created_is_named(
     assert (await command(*sync, "--state", str(tmp_path / "state"))).code == 0
 
 
+async def test_a_state_is_no_journal(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
+) -> None:
+    await command("audience", "sync", str(people(range(3))), *target(sandbox), "--state", str(tmp_path / "a.sqlite"))
+    ended = await command("job", "status", str(tmp_path / "a.sqlite"))
+    assert ended.code == 2
+    assert "a.sqlite is not a journal; a sync has a state instead: run it again, or with --dry-run" in ended.err
+
+
 async def test_removals_that_fail_are_listed_without_a_position(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:
