@@ -279,7 +279,7 @@ class BatchError(SvcError):
     """A batch ended with rows that were not accepted.
 
     Attributes:
-        report: the report of the whole batch, with the failures by position.
+        report: a `Report` of the whole batch, or the `SyncReport` of a sync, which a type checker does not know.
         sent: `no` if nothing was sent, `maybe` if rows were sent without a conclusive answer, otherwise `yes`.
     """
 

@@ -271,7 +271,9 @@ def test_unknown_columns_are_listed_with_what_to_do(write: Write) -> None:
 
 
 def test_two_columns_of_one_kind(write: Write) -> None:
-    assert "more than one column of 'email'; ignore the others with --map" in open_and_fail(write("email,E-Mail\n"))
+    message = open_and_fail(write("email,E-Mail\n"))
+    assert "more than one column of 'email'; use JSON lines, where a key may have a list of values" in message
+    assert ", or ignore the others with --map COLUMN=-" in message
     assert "more than one column of 'email'; give each a name of its own" in open_and_fail(write("email,Email\n"))
 
 
