@@ -54,7 +54,6 @@ T = TypeVar("T")
 
 _LONGEST_PAUSE = 3_600.0
 """Seconds for which an answer may hold a lane; then one request finds out whether it was right."""
-_SLICES_PER_PROGRESS = 16
 _RECORDED = Recorded()
 _ELAPSED = Elapsed()
 _WRITTEN = Written()
@@ -97,6 +96,7 @@ class Uploader(Generic[T]):
         self._cause: Exception | None = None
         self._finished: Report | None = None
         self._phase: JobPhase = "sending"
+        self._rows_read = 0
 
     def _create_feeder(self, settings: BatchSettings, sizes: JobSizes) -> Feeder:
         policy = RecoveryPolicy(
@@ -151,24 +151,23 @@ class Uploader(Generic[T]):
             if self._ledger.finished is not None:
                 return await self._ledger.resume(self._source)
             self._notify_failures(self._ledger.accounting.failures)
-            if self._ledger.accounting.read:
-                self._phase = "reading"
-                return await self._ledger.resume(attrs.evolve(self._source, read=self._read_again))
-            self._notify_progress()
-            return await self._ledger.resume(self._source)
+            if not self._ledger.accounting.read:
+                self._notify_progress()
+            self._phase = "reading"
+            return await self._ledger.resume(attrs.evolve(self._source, read=self._read))
         except Exception as error:
             if isinstance(error, SvcError) and getattr(error, "parameter", None) == "journal":
                 raise
             raise self._describe_failure(error) from error
 
-    async def _read_again(self) -> AsyncGenerator[Slice, None]:
-        """Yield the rows of a source that an earlier run has read; until something is sent, announce how far it is."""
+    async def _read(self) -> AsyncGenerator[Slice, None]:
+        """Yield the rows of the source; while they are spooled or read again, announce how many were read."""
+        self._rows_read = 0
         async with aclosing(self._source.read()) as slices:
-            number = 0
             async for part in slices:
-                if self._phase == "reading" and number % _SLICES_PER_PROGRESS == 0:
+                if self._phase == "reading":
                     self._notify_progress()
-                number += 1
+                self._rows_read += part.count
                 yield part
 
     async def _upload(self, resumption: Resumption) -> Report:
@@ -334,7 +333,8 @@ class Uploader(Generic[T]):
             seconds=now - self._started,
             phase=self._phase,
         )
-        progress = attrs.evolve(progress, **_describe_waits(self._waits.values(), self._feeder.resumes_at, now))
+        waits = _describe_waits(self._waits.values(), self._feeder.resumes_at, now)
+        progress = attrs.evolve(progress, phase_done=self._rows_read if self._phase == "reading" else 0, **waits)
         if self._observers.progress is not None:
             self._observers.progress(progress)
         if self._rows.subscribers.functions:

@@ -52,7 +52,8 @@ def describe_next(record: JournalRecord) -> str:
     """Describe what to do."""
     if record.running:
         where = "" if record.owner is None else f" on {record.owner}"
-        return f"The job is running{where}; wait, or stop it with Ctrl-C or SIGTERM."
+        what = "reads its rows, before anything is sent" if record.spool_begun and not record.spooled else "is running"
+        return f"The job {what}{where}; wait, or stop it with Ctrl-C or SIGTERM."
     if record.finished:
         return "Nothing is left to do. A new job needs a new journal."
     if not record.note:

@@ -14,6 +14,8 @@ import pytest
 
 from svc_async import Rows
 from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.report import Progress
+from svc_async.cli.job_page import describe_next
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sources.rows import from_cursor
 from tests.support.fake_service import FakeService, make_error, make_members
@@ -195,3 +197,21 @@ async def test_spooled_operations_keep_their_types_and_times(path: Path) -> None
     ends = {operation["params"].get("expires_at") for operation in service.accepted}
     assert kinds == {"Update", "Delete"}
     assert len(ends) == 3
+
+
+async def test_rows_that_are_spooled_are_announced_before_anything_is_sent(path: Path) -> None:
+    service = FakeService()
+    seen: list[Progress] = []
+    status: list[str] = []
+
+    def rows() -> Iterator[Row]:
+        yield from make_repeated_rows()
+        status.append(describe_next(JournalRecord.read(path)))
+
+    report = await upload(service, rows(), path, progress=seen.append)
+    reading = [progress.phase_done for progress in seen if progress.phase == "reading"]
+    assert reading == sorted(reading)
+    assert 0 < reading[-1] < report.read
+    assert [progress.phase for progress in seen][-1] == "sending"
+    assert seen[-1].phase_done == 0
+    assert status == ["The job reads its rows, before anything is sent; wait, or stop it with Ctrl-C or SIGTERM."]
