@@ -6,6 +6,8 @@
     check_replaceable  likewise, before the content is known: the file stays as it is
     ensure_private     for a library that opens the file itself, such as SQLite
     create_missing     likewise, before it is known what a file holds: the mode of one that exists is not changed
+    create_folder      a folder that only this user can open, with those above it
+    report_os_error    what its errors mean to somebody who has named the file
 
 A file is created with mode 0600, whatever the umask. One that exists loses the permissions of all users; those of its
 group are an administrator's choice and stay. Where a file may turn out to be somebody else's, `create_missing` or
@@ -14,7 +16,7 @@ Symbolic links are not followed. A file is refused if somebody may have put it t
 written: a hard link, a pipe, a device, or a file that belongs neither to this user, to root, nor to the owner of the
 folder.
 
-Every function raises OSError; its `strerror` says why.
+Every function raises OSError, whose `strerror` says why; `report_os_error` makes it an `UnusableFile`.
 """
 
 import errno
@@ -27,16 +29,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from svc_async.errors import UnusableFile
+
 __all__ = [
     "check_private",
     "check_replaceable",
     "check_trusted",
+    "create_folder",
     "create_missing",
     "create_private",
     "ensure_private",
     "is_exposed",
     "open_private",
     "replace_private",
+    "report_os_error",
     "state_folder",
     "write_private",
 ]
@@ -65,6 +71,29 @@ def state_folder() -> Path:
     from platformdirs import user_state_path  # noqa: PLC0415 - not imported with the session
 
     return user_state_path("svc_async", appauthor=False)
+
+
+@contextmanager
+def report_os_error(parameter: str, path: str | Path, problem: str) -> Generator[None]:
+    """Report an OSError within the block as a problem of a file.
+
+    Args:
+        parameter: what the file is called in messages.
+        path: the file.
+        problem: what cannot be done with it; the reason of the system follows.
+
+    Raises:
+        UnusableFile: instead of the OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UnusableFile(parameter, path, f"{problem}: {error.strerror}") from None
+
+
+def create_folder(path: Path) -> None:
+    """Create a folder that only this user can open, with those above it, unless it exists."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def open_private(path: str | Path, flags: int) -> int:

@@ -20,7 +20,7 @@ from svc_async.cli.output.json_output import describe_end, output
 from svc_async.cli.output.wording import count, format_duration, name_count
 from svc_async.errors import BatchError, InvalidArgument, UnusableFile
 from svc_async.jobs.html_report import BEGINNING, JobRecord, report_page
-from svc_async.private_files import check_replaceable, write_private
+from svc_async.private_files import check_replaceable, report_os_error, write_private
 
 __all__ = ["JobOutcome", "Work", "check_report", "write_json_report", "write_report"]
 
@@ -343,10 +343,8 @@ def write_report(path: Path, content: str, option: str = "report") -> None:
     Raises:
         UnusableFile: it cannot be written.
     """
-    try:
+    with report_os_error(option, path, "cannot be written"):
         write_private(path, content.encode())
-    except OSError as error:
-        raise UnusableFile(option, path, f"cannot be written: {error.strerror}") from None
 
 
 def _counts(report: Report, *, drops: bool) -> list[tuple[int, str, str]]:

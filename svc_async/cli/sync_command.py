@@ -23,11 +23,11 @@ from svc_async.cli.output.console import print_error, show
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.unused_columns import list_unused
 from svc_async.cli.output.wording import count, format_duration, name_count
-from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import find_job_limit
 from svc_async.jobs.run import run
 from svc_async.jobs.spec import SyncSpec, TargetSpec
-from svc_async.private_files import state_folder
+from svc_async.private_files import create_folder, report_os_error, state_folder
 from svc_async.session import Session
 from svc_async.sources.source import ReplayableSource
 from svc_async.state import SharedState
@@ -117,7 +117,8 @@ class SyncWork:
             name = self._name_list(target)
             path = state_folder() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
             if shared is None:
-                _make_folder(path.parent)
+                with report_os_error("state", path.parent, "cannot be created"):
+                    create_folder(path.parent)
             elif path.exists() and not await shared.has_sync(name):
                 go_on = "pass --state with this path, without --cluster"
                 restart = "move the file away to send all rows again and remove nobody"
@@ -195,13 +196,6 @@ class SyncWork:
             show("Whether the audience exists shows only when something is sent.")
         if stop := self._find_stop(plan):
             print_error(explain(stop))
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnusableFile("state", folder, f"cannot be created: {error.strerror}") from None
 
 
 def _estimate(spec: SyncSpec, plan: Plan) -> tuple[int, float]:

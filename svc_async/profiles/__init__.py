@@ -14,8 +14,7 @@ Settings are taken from one place and never mixed with another. The variable `SV
 import logging
 import os
 import tomllib
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.printable import clean, shorten
-from svc_async.private_files import check_replaceable, is_exposed, write_private
+from svc_async.private_files import check_replaceable, create_folder, is_exposed, report_os_error, write_private
 from svc_async.profiles.connection import (
     APP,
     CLIENT,
@@ -141,8 +140,8 @@ def check(name: str, *, path: Path | None = None) -> None:
     """
     path = _locate(path)
     _edit_file(name, {}, (), path)
-    with _report_unwritable(path):
-        _create_folder(path)
+    with report_os_error("file", path, "cannot be written"):
+        create_folder(path.parent)
         check_replaceable(path)
 
 
@@ -347,21 +346,9 @@ def _edit_file(name: str, added: Mapping[str, str], removed: Iterable[str], path
 
 
 def _replace(path: Path, text: str) -> None:
-    with _report_unwritable(path):
-        _create_folder(path)
+    with report_os_error("file", path, "cannot be written"):
+        create_folder(path.parent)
         write_private(path, text.encode())
-
-
-def _create_folder(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-@contextmanager
-def _report_unwritable(path: Path) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UnusableFile("file", path, f"cannot be written: {error.strerror}") from None
 
 
 def _variable_name(setting: str) -> str:
@@ -369,10 +356,8 @@ def _variable_name(setting: str) -> str:
 
 
 def _exists(path: Path) -> bool:
-    try:
+    with report_os_error("file", path, "cannot be read"):
         return path.exists()
-    except OSError as error:
-        raise UnusableFile("file", path, f"cannot be read: {error.strerror}") from None
 
 
 def _load(path: Path) -> Mapping[str, object]:

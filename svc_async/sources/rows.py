@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from inspect import isawaitable
 from itertools import islice
@@ -12,7 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 import msgspec
 
-from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.errors import InvalidArgument
+from svc_async.private_files import report_os_error
 from svc_async.sources.blocks.arrow import Arrow
 from svc_async.sources.blocks.parquet_bounds import MAX_BATCH, MAX_VALUE
 from svc_async.sources.columns import IGNORED, ColumnMatcher
@@ -318,13 +319,9 @@ class SpooledRows:
         return self._file.read(size)
 
 
-@contextmanager
-def _report_unwritable() -> Generator[None]:
+def _report_unwritable() -> AbstractContextManager[None]:
     """Report that the temporary file cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise UnusableFile("spool", tempfile.gettempdir(), f"cannot be written: {error.strerror}") from None
+    return report_os_error("spool", tempfile.gettempdir(), "cannot be written")
 
 
 async def _slice_rows(rows: AnyRows) -> AsyncIterator[Sequence[Any]]:

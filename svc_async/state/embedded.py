@@ -19,7 +19,7 @@ from urllib.parse import quote
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.private_files import open_private, state_folder
+from svc_async.private_files import create_folder, open_private, state_folder
 from svc_async.sqlite import in_thread
 from svc_async.state.errors import StateUnavailable, UnusableState
 
@@ -89,7 +89,7 @@ class _Server:
         if any(letter.isspace() or letter in "\"'" for letter in str(folder)):
             raise InvalidArgument(_OPENER, "needs a folder without spaces and quotation marks: set XDG_STATE_HOME")
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_folder(folder)
             with _lock(folder / "postgres.lock"):
                 server = _start(folder / "postgres")
                 users = _open_lock(folder / "postgres.users")

@@ -17,6 +17,7 @@ import attrs
 
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.private_files import create_folder
 
 __all__ = ["Journals"]
 
@@ -65,7 +66,7 @@ class Journals:
         """
         prefix = f"{self.name}-{_identify(about)}-"
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_folder(self.folder)
             names = [path.name for path in self.folder.iterdir()]
         except FileExistsError:
             raise UnusableFile("journal", self.folder, "cannot be used: it is a file; give a folder") from None

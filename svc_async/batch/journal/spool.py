@@ -2,8 +2,8 @@
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Sequence
-from contextlib import ExitStack, aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, aclosing
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +19,7 @@ from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
 from svc_async.errors import UnusableFile
-from svc_async.private_files import replace_private
+from svc_async.private_files import replace_private, report_os_error
 from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
 from svc_async.users.template import RowTemplate
 
@@ -169,12 +169,8 @@ class FileSpool:
         """The file while it is written; the journal is locked meanwhile, so nobody else writes it."""
         return self.path.with_name(f"{self.path.name}.new")
 
-    @contextmanager
-    def _report_unwritable(self) -> Generator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UnusableFile("journal", self.path, f"cannot be written: {error.strerror}") from None
+    def _report_unwritable(self) -> AbstractContextManager[None]:
+        return report_os_error("journal", self.path, "cannot be written")
 
 
 def _write_record(file: BinaryIO, record: bytes) -> None:

@@ -20,7 +20,7 @@ from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.events.models import Event
 from svc_async.printable import clean
-from svc_async.private_files import write_private
+from svc_async.private_files import create_folder, write_private
 from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.delivery import DeliveryContext
 from svc_async.webhooks.diagnosis import diagnose_signature
@@ -171,7 +171,7 @@ def _print_failure(_: Event | None, error: BaseException) -> None:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_folder(folder)
     except OSError as error:
         raise InvalidArgument("--save-dir", f"cannot be {folder}: {error.strerror}") from None
 
