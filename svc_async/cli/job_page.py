@@ -50,14 +50,15 @@ def describe_state(record: JournalRecord) -> str:
 
 def describe_next(record: JournalRecord) -> str:
     """Describe what to do."""
+    is_spooling = record.spool_begun and not record.spooled
     if record.running:
         where = "" if record.owner is None else f" on {record.owner}"
-        what = "reads its rows, before anything is sent" if record.spool_begun and not record.spooled else "is running"
+        what = "reads its rows, before anything is sent" if is_spooling else "is running"
         return f"The job {what}{where}; wait, or stop it with Ctrl-C or SIGTERM."
     if record.finished:
         return "Nothing is left to do. A new job needs a new journal."
     if not record.note:
-        return _NOT_ALL_SPOOLED if record.spool_begun and not record.spooled else _BEGUN_BY_PROGRAM
+        return _NOT_ALL_SPOOLED if is_spooling else _BEGUN_BY_PROGRAM
     return _describe_resuming(record, JobNote.read(record))
 
 

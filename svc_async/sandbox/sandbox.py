@@ -10,7 +10,7 @@ import attrs
 from svc_async.sandbox import api
 from svc_async.sandbox.api.ads.accounts import add_account, choose_account
 from svc_async.sandbox.api.ads.features import grant_feature
-from svc_async.sandbox.api.ads.line_item_fields import CampaignFields, LineItemFields, read_campaign, read_line_item
+from svc_async.sandbox.api.ads.line_item_fields import CampaignFields, LineItemFields, read_fields
 from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item, choose_campaign
 from svc_async.sandbox.api.ads.product_catalogs import add_catalog
 from svc_async.sandbox.api.control import CALLS, ControlApi
@@ -230,8 +230,8 @@ class Sandbox:
 
         It raises what `add_line_item` raises.
         """
-        account_id = choose_account(self._context, account_id)
-        return add_campaign(self._context.store, account_id, **read_campaign(self._context.store, fields)).id
+        store, account_id = self._context.store, choose_account(self._context, account_id)
+        return add_campaign(store, account_id, **read_fields(store, "campaigns", fields)).id
 
     def add_line_item(
         self, account_id: str | None = None, *, campaign_id: str | None = None, **fields: Unpack[LineItemFields]
@@ -243,7 +243,7 @@ class Sandbox:
             ValueError: a value is impossible, or there is no such account or campaign.
         """
         store, account_id = self._context.store, choose_account(self._context, account_id)
-        given = read_line_item(store, fields)
+        given = read_fields(store, "line_items", fields)
         given["campaign_id"] = choose_campaign(store, account_id, campaign_id)
         return add_line_item(store, account_id, defaults=self.config.line_item_defaults, **given).id
 

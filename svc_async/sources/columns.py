@@ -210,11 +210,11 @@ class ColumnMatcher:
     def _find_delimiter(self) -> str | None:
         """Return what stands between known names if they make up the only name; None if it is none of several."""
         name = self.header[0][:_LONGEST_HEADER] if len(self.header) == 1 else ""
-        separates = {
-            each: sum(self.vocabulary.find_key(part) is not None for part in name.split(each)) > 1
-            for each in sorted({*name} - _IN_NAMES)
-        }
-        return next((each for each, several in separates.items() if several), None)
+
+        def separates_keys(character: str) -> bool:
+            return sum(self.vocabulary.find_key(part) is not None for part in name.split(character)) > 1
+
+        return next(filter(separates_keys, sorted({*name} - _IN_NAMES)), None)
 
     def _check_unknown(self, keys: Sequence[str | None]) -> None:
         unknown = [index for index, key in enumerate(keys) if key is None]

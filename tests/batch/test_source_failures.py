@@ -2,15 +2,16 @@
 
 import errno
 import gzip
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
 import pytest
 
-from svc_async import BatchError, Rows, Session
+from svc_async import BatchError, Rows
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.errors import Sent, UnusableFile
+from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox
 from svc_async.sources.detect import open_source
 
@@ -90,15 +91,8 @@ async def test_a_spool_that_cannot_be_written_says_so(users: AudienceUsers, tmp_
 
 
 @pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox() as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
-async def users(sandbox: Sandbox) -> AsyncIterator[AudienceUsers]:
-    async with Session.sandbox(sandbox) as session:
-        yield session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+def users(audience: CustomAudienceHandle) -> AudienceUsers:
+    return audience.users
 
 
 @attrs.frozen

@@ -6,18 +6,18 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from svc_async.sandbox.kinds import check_fields
 from svc_async.sandbox.server.reading import parse_time
-from svc_async.sandbox.state.store import Collection, Store, format_time
+from svc_async.sandbox.state.store import Store, format_time
 
 __all__ = [
     "AudienceExpansion",
     "BidStrategy",
     "CampaignFields",
+    "Days",
     "EntityStatus",
     "Goal",
     "LineItemFields",
     "PayBy",
-    "read_campaign",
-    "read_line_item",
+    "read_fields",
 ]
 
 AudienceExpansion = Literal["BROAD", "DEFINED", "EXPANDED"]
@@ -156,31 +156,20 @@ class LineItemFields(_SharedFields, total=False):
     custom_audience_ids: Sequence[str]
 
 
-def read_campaign(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a new campaign as they are stored.
+_FIELDS = {"campaigns": ("add_campaign", CampaignFields), "line_items": ("add_line_item", LineItemFields)}
+
+
+def read_fields(store: Store, kind: Literal["campaigns", "line_items"], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a new record as they are stored.
 
     Raises:
         TypeError: there is no such field.
         ValueError: a value is impossible.
     """
-    check_fields("add_campaign", CampaignFields, fields)
-    return _read(store["campaigns"], fields)
-
-
-def read_line_item(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a new line item as they are stored.
-
-    Raises:
-        TypeError: there is no such field.
-        ValueError: a value is impossible.
-    """
-    check_fields("add_line_item", LineItemFields, fields)
-    return _read(store["line_items"], fields)
-
-
-def _read(rows: Collection, fields: Mapping[str, Any]) -> dict[str, Any]:
-    if "id" in fields and rows.get(fields["id"], with_deleted=True) is not None:
-        raise ValueError(f"id must not be that of another record of {rows.kind}")
+    call, known = _FIELDS[kind]
+    check_fields(call, known, fields)
+    if "id" in fields and store[kind].get(fields["id"], with_deleted=True) is not None:
+        raise ValueError(f"id must not be that of another record of {kind}")
     times = {name: _format(name, fields[name]) for name in ("start_time", "end_time") if fields.get(name) is not None}
     lists = {name: list(value) for name, value in fields.items() if isinstance(value, tuple)}
     return {**fields, **times, **lists}

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from svc_async.sandbox.api.ads.common import select_fields
 from svc_async.sandbox.api.ads.line_item_constraints import CONSTRAINTS, Update, ends_before_start
-from svc_async.sandbox.api.ads.line_item_fields import AudienceExpansion, BidStrategy, EntityStatus, Goal, PayBy
+from svc_async.sandbox.api.ads.line_item_fields import AudienceExpansion, BidStrategy, Days, EntityStatus, Goal, PayBy
 from svc_async.sandbox.config import LINE_ITEM_DEFAULTS
 from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, refuse
@@ -203,7 +203,7 @@ OPERATIONS = (
             long("bid_amount_local_micro", above=0, clearable=True, rule="LI-07b"),
             text("bid_strategy", enum=get_args(BidStrategy), clearable=True, rule="LI-10"),
             text("categories", clearable=True, rule="LI-11"),
-            integer("duration_in_days", enum=(1, 7, 30), clearable=True, rule="LI-12"),
+            integer("duration_in_days", enum=get_args(Days), clearable=True, rule="LI-12"),
             text("entity_status", enum=get_args(EntityStatus), rule="LI-02"),
             timestamp("start_time", rule="LI-17"),
             timestamp("end_time", clearable=True, rule="LI-17"),
