@@ -65,6 +65,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def long(session: nox.Session) -> None:
+    """Run the cases of the tests that take long."""
+    _install(session, "test")
+    session.run("pytest", "-n", "auto", "--maxprocesses", "8", "--dist", "worksteal", "-m", "long", *session.posargs)
+
+
+@nox.session
 def floors(session: nox.Session) -> None:
     """Run the tests with the oldest supported versions of all dependencies."""
     if session.venv_backend != "uv":

@@ -3,7 +3,7 @@
 import inspect
 import signal
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,14 +53,26 @@ def pytest_runtest_setup() -> None:
     pytest_configure()
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` leaves cases out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Hold every test to the rules that exist: a marker that names none is a mistake."""
+    """Hold every test to the rules that exist, and a function without a short case to a reason."""
     known = _rule_ids()
+    _check_long(items)
     for item in items:
         for marker in item.iter_markers("rule"):
             unknown = set(marker.args) - known
             if unknown:
                 raise pytest.UsageError(f"{item.nodeid} names unknown rules: {sorted(unknown)}")
+
+
+def _check_long(items: Iterable[pytest.Item]) -> None:
+    """Refuse a function all of whose cases are long, unless its marker says why none can be short."""
+    cases: dict[str, list[pytest.Mark | None]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item.get_closest_marker("long"))
+    for name, markers in cases.items():
+        if all(markers) and not any(marker.args for marker in markers if marker):
+            raise pytest.UsageError(f"{name} has no short case, and its marker `long` gives no reason")
 
 
 def _rule_ids() -> set[str]:
