@@ -1,8 +1,9 @@
 """Records what a job does; no I/O.
 
-A `Ledger` records each request directly before it is sent (`intend`) and after its answer (`settle`). One that
-outlives the process finds in `resume` what earlier runs left. Every method may wait for a commit. When one raises, the
-job ends and nothing more is sent: a ledger that another process has taken over raises in `intend`.
+A ledger records each request directly before it is sent (`intend`) and after its answer (`settle`). The plain `Ledger`
+keeps nothing beyond the run; one that outlives the process extends it, and finds in `resume` what earlier runs left.
+Every method may wait for a commit. When one raises, the job ends and nothing more is sent: a ledger that another
+process has taken over raises in `intend`.
 
 Records do not grow with the rows. A lane sends its rows nearly in order, so a record states up to which position the
 rows of a lane are settled, and which rows up to there are not.
@@ -12,7 +13,7 @@ from array import array
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Protocol, Self
+from typing import ClassVar, Self
 
 import attrs
 
@@ -28,7 +29,6 @@ __all__ = [
     "JournalCheckpoint",
     "LaneState",
     "Ledger",
-    "MemoryLedger",
     "Resumption",
     "Settlement",
     "Unsettled",
@@ -150,50 +150,39 @@ class Resumption:
     age: float = 0.0
 
 
-class Ledger(Protocol):
-    """Records what a job does; a context manager for the time of one run.
+@attrs.define(eq=False, slots=False)
+class Ledger:
+    """The ledger of one run, which is forgotten with it; a context manager for the time of the run.
 
-    Every method may commit, and return when that is done. Failures end the job.
+    Attributes:
+        lanes: how many lanes the rows are distributed over; final once the ledger is entered.
+        accounting: the totals; entering begins them with those of earlier runs.
+        keyed: whether a row must always belong to the lane of its key, even if no order is kept.
+        finished: the report, if nothing is left to do.
+        sent_at: when earlier runs sent their last requests, as far as a limit of the service may still count them.
     """
 
-    @property
-    def accounting(self) -> Accounting:
-        """The totals; entering begins them with those of earlier runs."""
-        ...
+    lanes: int
+    accounting: Accounting = attrs.field(factory=Accounting, init=False)
+    finished: Report | None = attrs.field(default=None, init=False)
+    sent_at: Sequence[datetime] = attrs.field(default=(), init=False)
+    keyed: ClassVar[bool] = False
 
-    @property
-    def lanes(self) -> int:
-        """How many lanes the rows are distributed over; known once it is entered."""
-        ...
-
-    @property
-    def keyed(self) -> bool:
-        """Whether a row must always belong to the lane of its key, even if no order is kept."""
-        ...
-
-    @property
-    def finished(self) -> Report | None:
-        """The report, if nothing is left to do."""
-        ...
-
-    @property
-    def sent_at(self) -> Sequence[datetime]:
-        """When earlier runs sent their last requests, as far as a limit of the service may still count them."""
-        ...
-
-    async def __aenter__(self) -> Self: ...
+    async def __aenter__(self) -> Self:
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        """Let go of what the ledger is kept in."""
 
     async def resume(self, source: RowSource) -> Resumption:
-        """Find out what earlier runs left, even if that is nothing; nothing is sent before it returns.
+        """Return what earlier runs left, even if that is nothing; nothing is sent before it returns.
 
         Raises:
-            InvalidArgument: the source is not the one of the earlier runs.
+            SvcError: the source is not the one of the earlier runs.
         """
-        ...
+        return Resumption(source)
 
     @property
     def in_transit(self) -> bool:
@@ -201,11 +190,10 @@ class Ledger(Protocol):
 
         They count as left until then: nothing may be recorded between the packers' taking them and `arrive`.
         """
-        ...
+        return False
 
     def arrive(self) -> None:
         """Note that the packers hold all rows that were read."""
-        ...
 
     async def intend(self, lane: Lane, packed: Iterable[Collection[int]], /) -> None:
         """Record that the first batch of a lane is about to be sent: it has its turn at the rate limit.
@@ -214,11 +202,9 @@ class Ledger(Protocol):
             lane: the lane.
             packed: positions of rows that wait in the packers of the lane.
         """
-        ...
 
     async def retract(self, lane: Lane, /) -> None:
         """Record that the batch which was intended last was not sent, as if it had not been intended."""
-        ...
 
     def check_sendable(self) -> None:
         """Make sure, directly before a request is written, that nobody else can have taken up the job.
@@ -226,64 +212,15 @@ class Ledger(Protocol):
         Raises:
             NoLongerSendable: somebody can; the request is intended anew.
         """
-        ...
 
     async def release(self, lane: Lane, /) -> None:
         """Record that a request which was sent certainly had no effect, so that nobody needs to wait for it."""
-        ...
 
     async def settle(self, lane: Lane, settle: Settle, packed: Iterable[Collection[int]], /) -> None:
         """Record the result of rows; `packed` as for `intend`."""
-        ...
 
     async def finish(self, report: Report, /) -> None:
         """Record that nothing is left to do."""
-        ...
-
-
-@attrs.frozen
-class MemoryLedger:
-    """A ledger that keeps nothing beyond the run."""
-
-    lanes: int
-    accounting: Accounting = attrs.field(factory=Accounting, init=False)
-    keyed: bool = attrs.field(default=False, init=False)
-    finished: Report | None = attrs.field(default=None, init=False)
-    sent_at: Sequence[datetime] = attrs.field(default=(), init=False)
-    in_transit: bool = attrs.field(default=False, init=False)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Keep nothing."""
-
-    async def resume(self, source: RowSource) -> Resumption:
-        """Return the whole source."""
-        return Resumption(source)
-
-    def arrive(self) -> None:
-        """Do nothing: all rows are new."""
-
-    async def intend(self, *_: object) -> None:
-        """Do nothing: intents matter to later runs."""
-
-    async def retract(self, *_: object) -> None:
-        """Do nothing: intents matter to later runs."""
-
-    def check_sendable(self) -> None:
-        """Do nothing: nobody else knows of the job."""
-
-    async def release(self, *_: object) -> None:
-        """Do nothing: intents matter to later runs."""
-
-    async def settle(self, *_: object) -> None:
-        """Do nothing: the accounting has the totals."""
-
-    async def finish(self, *_: object) -> None:
-        """Do nothing: the job keeps the report."""
 
 
 def describe_lanes(lanes: Sequence[int], settled_up_to: int, waiting: Iterable[Collection[int]]) -> LaneState:

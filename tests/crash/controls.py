@@ -9,7 +9,7 @@ from svc_async.batch.destination import Verdict
 from svc_async.batch.journal.ledger import JournalLedger
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Command, Event, Resumed
-from svc_async.batch.ledger import MemoryLedger
+from svc_async.batch.ledger import Ledger
 from svc_async.batch.lists.destination import ListDestination
 from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.batch.sync.pages import compare
@@ -129,7 +129,7 @@ def _keep_epoch() -> None:
 
 
 def _keep_no_journal() -> None:
-    _change(client, "create_ledger", lambda _, *, lanes, **__: MemoryLedger(lanes))
+    _change(client, "create_ledger", lambda _, *, lanes, **__: Ledger(lanes))
 
 
 def _ignore_others() -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 import sqlite3
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,6 @@ from svc_async.batch.ledger import (
     JournalCheckpoint,
     LaneState,
     Ledger,
-    MemoryLedger,
     Resumption,
     Settlement,
     Unsettled,
@@ -33,7 +32,7 @@ from svc_async.batch.ledger import (
 )
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.report import Accounting, Report
+from svc_async.batch.report import Report
 from svc_async.batch.sender import GRACE, check_sendable
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
@@ -101,7 +100,7 @@ def create_ledger(
         InvalidArgument: the journal is none of these, or no file can have its path.
     """
     if journal is None:
-        return MemoryLedger(lanes)
+        return Ledger(lanes)
     _JOURNAL.check("journal", journal)
     if isinstance(journal, str | Path):
         FORMAT.check_path(journal)
@@ -134,13 +133,8 @@ class _Entry:
     before: Intent | None = None
 
 
-class JournalLedger:
-    """A ledger in a journal.
-
-    Attributes:
-        accounting: the totals.
-        keyed: rows belong to the lane of their key, so that later runs find them there.
-    """
+class JournalLedger(Ledger):
+    """A ledger in a journal: rows belong to the lane of their key, so that later runs find them there."""
 
     keyed = True
 
@@ -155,11 +149,10 @@ class JournalLedger:
         note: Mapping[str, Any] | None = None,
         factory: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
-        self.accounting = Accounting()
+        super().__init__(lanes)
         self._location = location
         self._destination = destination
         self._settings = settings
-        self._new_lanes = lanes
         self._clock = clock
         self._note = note
         self._factory = factory
@@ -167,12 +160,15 @@ class JournalLedger:
 
     async def __aenter__(self) -> Self:
         about = {**self._destination.about, "ordered": self._settings.ordered}
-        job = Job(about=about, lanes=self._new_lanes, note=self._note)
+        job = Job(about=about, lanes=self.lanes, note=self._note)
         self._journal = journal = await Journal.open(await self._find_location(), job, clock=self._clock)
         self._rows = RemainingRows(self._destination.limits, journal)
         in_doubt = sum(len(intent.positions) for intent in journal.intents if intent.sent_at is not None)
         totals = attrs.evolve(journal.totals, failed=journal.totals.failed + journal.checkpoint.invalid_rows)
         self.accounting.resume(totals, read=journal.checkpoint.rows, in_doubt=in_doubt)
+        self.lanes, self.finished = journal.lanes, journal.report
+        sent = journal.sent.items()
+        self.sent_at = [datetime.fromtimestamp(second + 1, UTC) for second, count in sent for _ in range(count)]
         return self
 
     async def _find_location(self) -> JournalLocation:
@@ -185,22 +181,6 @@ class JournalLedger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._journal.close(self._rows.checkpoint if self._rows.is_sound else None)
-
-    @property
-    def lanes(self) -> int:
-        """How many lanes the rows are distributed over: as many as in the first run."""
-        return self._journal.lanes
-
-    @property
-    def finished(self) -> Report | None:
-        """The report, if an earlier run finished the job."""
-        return self._journal.report
-
-    @property
-    def sent_at(self) -> Sequence[datetime]:
-        """When earlier runs sent their last requests."""
-        sent = self._journal.sent.items()
-        return [datetime.fromtimestamp(second + 1, UTC) for second, count in sent for _ in range(count)]
 
     async def resume(self, source: RowSource) -> Resumption:
         """Find out what earlier runs left, and verify that the source is the same."""
