@@ -24,6 +24,7 @@ from svc_async.batch.report import Failure
 from svc_async.batch.settings import BatchSettings, JobSizes
 from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock
+from svc_async.counts import Counts
 from svc_async.engine.memory import MemoryShare
 from svc_async.errors import SvcError
 
@@ -177,8 +178,12 @@ class Feeder:
 
     def _take(self, part: Slice) -> bool:
         """Collect rows; return whether it is time to flush."""
-        self._ledger.accounting.read_rows(part.count, again=part.again, invalid_again=part.invalid_again)
-        self._ledger.accounting.partly_valid += part.partly_valid
+        self._ledger.accounting.counts += Counts(
+            read=part.count - part.again,
+            pending=part.invalid_again - part.again,
+            failed=-part.invalid_again,  # `on_failures` counts them anew
+            partly_valid=part.partly_valid,
+        )
         is_time_to_flush = self._partitioner.add(part.rows)
         if part.failures:
             self._on_failures(part.failures)
@@ -202,7 +207,7 @@ class Feeder:
         """Count the rows that a packer has left out."""
         if not packer.coalesced and not packer.too_large:
             return
-        self._ledger.accounting.coalesced += packer.coalesced
+        self._ledger.accounting.counts += Counts(coalesced=packer.coalesced)
         too_large, packer.coalesced, packer.too_large = packer.too_large, 0, []
         self._on_failures([Failure.too_large(position) for position in too_large])
 

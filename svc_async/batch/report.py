@@ -1,16 +1,15 @@
-"""What became of every row: failures by position, receipts by request, totals that must add up.
-
-    read = accepted + coalesced + failed + pending
+"""What became of every row: failures by position, receipts by request, counts that must add up.
 
 A position counts the rows of the input from 0. Nothing here contains a value of a row but the id of a product.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import attrs
 
+from svc_async.counts import Counts
 from svc_async.errors import BatchError, Sent
 from svc_async.wire.envelope import CallAnswer
 
@@ -22,14 +21,10 @@ __all__ = [
     "Progress",
     "Receipt",
     "Report",
-    "Totals",
     "first_failures",
 ]
 
-_SUMMED = (
-    *("read", "accepted", "coalesced", "failed", "pending", "requests", "in_flight", "in_doubt"),
-    *("waiting", "rate_limited", "seconds"),
-)
+_ALSO_SUMMED = ("in_flight", "waiting", "rate_limited", "seconds")
 _OF_FIRST = ("resend_in", "resend_after", "attempts")
 
 KEPT_FAILURES = 10_000
@@ -113,18 +108,11 @@ class Receipt:
 
 
 @attrs.frozen(kw_only=True)
-class Progress:
+class Progress(Counts):
     """How far a job is.
 
     Attributes:
-        read: rows read from the source.
-        accepted: rows that the service confirmed.
-        coalesced: rows left out because an equal one is in the same request.
-        failed: rows that will not be accepted.
-        pending: rows that were read and are not settled.
-        requests: how many times a request was sent.
         in_flight: requests that are being sent or wait for the rate limit.
-        in_doubt: pending rows that were sent without a conclusive answer.
         waiting: requests that wait to be sent again.
         resend_in: seconds until the first of them is sent again; without any, until a quarantine is over after which
             the job continues. None if nothing waits.
@@ -137,14 +125,7 @@ class Progress:
         phase_total: out of how many; None while that is not known.
     """
 
-    read: int = 0
-    accepted: int = 0
-    coalesced: int = 0
-    failed: int = 0
-    pending: int = 0
-    requests: int = 0
     in_flight: int = 0
-    in_doubt: int = 0
     waiting: int = 0
     resend_in: float | None = None
     resend_after: str | None = None
@@ -158,74 +139,38 @@ class Progress:
     @property
     def rows_per_second(self) -> float:
         """Settled rows per second since the job began."""
-        return (self.accepted + self.coalesced + self.failed) / self.seconds if self.seconds else 0.0
+        return self.settled / self.seconds if self.seconds else 0.0
 
-    def __add__(self, other: "Progress") -> "Progress":
+    def __add__(self, other: Self) -> Self:
         """Return the progress of two parts of a job, one of which ran after the other."""
         first = min(self, other, key=lambda part: float("inf") if part.resend_in is None else part.resend_in)
         return attrs.evolve(
-            other,
-            **{name: getattr(self, name) + getattr(other, name) for name in _SUMMED},
+            Counts.__add__(other, self),
+            **{name: getattr(self, name) + getattr(other, name) for name in _ALSO_SUMMED},
             **{name: getattr(first, name) for name in _OF_FIRST},
         )
 
 
 @attrs.frozen(kw_only=True)
-class Report:
+class Report(Counts):
     """What became of the rows of a job.
 
     The result of a coalesced row is that of the equal row that was sent in its place.
 
     Attributes:
-        read: rows read from the source; the sum of the next four.
-        accepted: rows that the service confirmed.
-        coalesced: rows left out because an equal one was in the same request.
-        failed: rows that will not be accepted.
-        pending: rows without a result, because the job ended early.
-        in_doubt: pending rows that were sent and may have been applied.
-        requests: how many times a request was sent.
-        partly_valid: rows that have a valid identifier beside an invalid one: with `bad_identifiers="fail"` they are
-            among the failed, and `"drop"` would send them; with `"drop"` they were sent without the invalid ones.
         failures: the first 10,000 failures, by position.
     """
 
-    read: int = 0
-    accepted: int = 0
-    coalesced: int = 0
-    failed: int = 0
-    pending: int = 0
-    in_doubt: int = 0
-    requests: int = 0
-    partly_valid: int = 0
     failures: Sequence[Failure] = attrs.field(default=(), repr=False)
 
     @classmethod
     def from_progress(cls, progress: Progress, failures: Iterable[Failure] = ()) -> "Report":
         """Return the report of a job that was cut off, from the last progress that it announced."""
-        return cls(
-            read=progress.read,
-            accepted=progress.accepted,
-            coalesced=progress.coalesced,
-            failed=progress.failed,
-            pending=progress.pending,
-            in_doubt=progress.in_doubt,
-            requests=progress.requests,
-            failures=first_failures(failures),
-        )
+        return cls(**progress.counts, failures=first_failures(failures))
 
-    def __add__(self, other: "Report") -> "Report":
+    def __add__(self, other: Self) -> Self:
         """Return the report of two parts of a job whose positions count the rows of the same input."""
-        return Report(
-            read=self.read + other.read,
-            accepted=self.accepted + other.accepted,
-            coalesced=self.coalesced + other.coalesced,
-            failed=self.failed + other.failed,
-            pending=self.pending + other.pending,
-            in_doubt=self.in_doubt + other.in_doubt,
-            requests=self.requests + other.requests,
-            partly_valid=self.partly_valid + other.partly_valid,
-            failures=first_failures((*self.failures, *other.failures)),
-        )
+        return attrs.evolve(super().__add__(other), failures=first_failures((*self.failures, *other.failures)))
 
     def find_sent(self) -> Sent:
         """Return whether requests were sent, for an error about this report."""
@@ -265,109 +210,48 @@ class Report:
 
         return render_fields("Complete" if self.complete else "Not complete", self.counts)
 
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """The counts by their names, without the failures."""
-        return {field.name: getattr(self, field.name) for field in attrs.fields(Report) if field.name != "failures"}
-
-
-@attrs.frozen(kw_only=True)
-class Totals:
-    """What earlier runs of a job settled."""
-
-    accepted: int = 0
-    coalesced: int = 0
-    failed: int = 0
-    requests: int = 0
-    failures: Sequence[Failure] = ()
-
-    @property
-    def settled(self) -> int:
-        """How many rows are settled."""
-        return self.accepted + self.coalesced + self.failed
-
 
 @attrs.define
 class Accounting:
-    """The running totals of a job."""
+    """Counts the rows of a job.
 
-    read: int = 0
-    accepted: int = 0
-    coalesced: int = 0
-    failed: int = 0
-    requests: int = 0
+    Attributes:
+        counts: what is counted so far. Its pending rows are those that earlier runs left and this one has not read yet;
+            the lanes know the others.
+        rate_limited: how many answers were 429.
+        failures: the first failures.
+    """
+
+    counts: Counts = attrs.field(factory=Counts)
     rate_limited: int = 0
-    partly_valid: int = 0
-    failures: list[Failure] = attrs.field(factory=list, init=False)
-    unread: int = attrs.field(default=0, init=False)
-    """Rows that earlier runs read and did not settle, and that this one has not read yet."""
-    in_doubt: int = attrs.field(default=0, init=False)
-    """How many of these were sent without a conclusive answer."""
-
-    def resume(self, totals: Totals, *, read: int = 0, in_doubt: int = 0) -> None:
-        """Begin with what earlier runs settled.
-
-        Args:
-            totals: what they settled.
-            read: how many rows they read.
-            in_doubt: how many of these were sent without a conclusive answer.
-        """
-        self.read, self.failed = max(read, totals.settled), totals.failed
-        self.accepted, self.coalesced, self.requests = totals.accepted, totals.coalesced, totals.requests
-        self.failures = list(totals.failures)
-        self.unread, self.in_doubt = self.read - totals.settled, in_doubt
+    failures: list[Failure] = attrs.field(factory=list[Failure])
 
     def resend(self, rows: int, *, superseded: int, in_doubt: bool) -> None:
         """Count the rows of a batch that an earlier run left unsettled, and that a lane has now."""
-        self.unread -= rows + superseded
-        self.coalesced += superseded
-        self.in_doubt -= rows if in_doubt else 0
-
-    def read_rows(self, count: int, *, again: int = 0, invalid_again: int = 0) -> None:
-        """Count rows that were read, some again after an earlier run; `fail` counts the invalid ones of these anew."""
-        self.read += count - again
-        self.unread -= again - invalid_again
-        self.failed -= invalid_again
+        self.counts += Counts(pending=-rows - superseded, coalesced=superseded, in_doubt=-rows if in_doubt else 0)
 
     def settle(self, receipt: Receipt) -> None:
         """Count the rows of a request."""
-        self.accepted += receipt.accepted
+        self.counts += Counts(accepted=receipt.accepted)
         self.fail(receipt.failures)
 
     def fail(self, failures: Sequence[Failure]) -> None:
         """Count rows that failed, and keep them for the report while there is room."""
-        self.failed += len(failures)
+        self.counts += Counts(failed=len(failures))
         self.failures.extend(failures[: KEPT_FAILURES - len(self.failures)])
 
-    def progress(
-        self,
-        *,
-        pending: int,
-        in_flight: int,
-        in_doubt: int,
-        seconds: float,
-        phase: JobPhase = "sending",
-    ) -> Progress:
-        """Return how far the job is.
+    def total(self, *, pending: int, in_doubt: int) -> Counts:
+        """Return the counts, with the rows that lanes have.
 
         Raises:
             RuntimeError: the rows do not add up.
         """
-        pending += self.unread
-        self._check(pending)
-        return Progress(
-            read=self.read,
-            accepted=self.accepted,
-            coalesced=self.coalesced,
-            failed=self.failed,
-            pending=pending,
-            requests=self.requests,
-            in_flight=in_flight,
-            in_doubt=in_doubt + self.in_doubt,
-            rate_limited=self.rate_limited,
-            seconds=seconds,
-            phase=phase,
-        )
+        total = self.counts + Counts(pending=pending, in_doubt=in_doubt)
+        if not total.adds_up:
+            raise RuntimeError(
+                f"rows do not add up: {total.read} read, {total.settled} settled, {total.pending} pending"
+            )
+        return total
 
     def report(self, *, pending: int, in_doubt: int) -> Report:
         """Return what became of the rows.
@@ -375,24 +259,7 @@ class Accounting:
         Raises:
             RuntimeError: they do not add up.
         """
-        pending += self.unread
-        self._check(pending)
-        return Report(
-            read=self.read,
-            accepted=self.accepted,
-            coalesced=self.coalesced,
-            failed=self.failed,
-            pending=pending,
-            in_doubt=in_doubt + self.in_doubt,
-            requests=self.requests,
-            partly_valid=self.partly_valid,
-            failures=tuple(sorted(self.failures, key=lambda failure: failure.position)),
-        )
-
-    def _check(self, pending: int) -> None:
-        settled = self.accepted + self.coalesced + self.failed
-        if self.read != settled + pending:
-            raise RuntimeError(f"rows do not add up: {self.read} read, {settled} settled, {pending} pending")
+        return Report(**self.total(pending=pending, in_doubt=in_doubt).counts, failures=first_failures(self.failures))
 
 
 def first_failures(failures: Iterable[Failure]) -> Sequence[Failure]:

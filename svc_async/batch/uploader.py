@@ -41,6 +41,7 @@ from svc_async.batch.report import Failure, JobPhase, Progress, Report
 from svc_async.batch.sender import BatchSender, make_job_sender
 from svc_async.batch.settings import BatchSettings, JobSizes, Observers
 from svc_async.batch.source import RowSource, Slice
+from svc_async.counts import Counts
 from svc_async.engine.call import log_repeat
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ApiError, BatchError, RateLimited, SvcError
@@ -151,7 +152,7 @@ class Uploader(Generic[T]):
             if self._ledger.finished is not None:
                 return await self._ledger.resume(self._source)
             self._notify_failures(self._ledger.accounting.failures)
-            if not self._ledger.accounting.read:
+            if not self._ledger.accounting.counts.read:
                 self._notify_progress()
             self._phase = "reading"
             return await self._ledger.resume(attrs.evolve(self._source, read=self._read))
@@ -264,7 +265,7 @@ class Uploader(Generic[T]):
         if self._at_sending is not None:
             self._at_sending()
         _find_lane(self._requests, request).handle(_WRITTEN)
-        self._ledger.accounting.requests += 1
+        self._ledger.accounting.counts += Counts(requests=1)
 
     def _read_pause(self, error: SvcError) -> float | None:
         retry_at = error.retry_at if isinstance(error, ApiError) else None
@@ -326,15 +327,16 @@ class Uploader(Generic[T]):
         if self._observers.progress is None and not self._rows.subscribers.functions:
             return
         lanes, now = self._feeder.lanes, self._clock.monotonic()
-        progress = self._ledger.accounting.progress(
-            pending=self._feeder.pending,
+        accounting = self._ledger.accounting
+        total = accounting.total(pending=self._feeder.pending, in_doubt=count_in_doubt(lanes))
+        progress = Progress(
             in_flight=sum(lane.phase in {Phase.READY, Phase.SENDING} for lane in lanes),
-            in_doubt=count_in_doubt(lanes),
+            rate_limited=accounting.rate_limited,
             seconds=now - self._started,
             phase=self._phase,
+            phase_done=self._rows_read if self._phase == "reading" else 0,
+            **{**total.counts, **_describe_waits(self._waits.values(), self._feeder.resumes_at, now)},
         )
-        waits = _describe_waits(self._waits.values(), self._feeder.resumes_at, now)
-        progress = attrs.evolve(progress, phase_done=self._rows_read if self._phase == "reading" else 0, **waits)
         if self._observers.progress is not None:
             self._observers.progress(progress)
         if self._rows.subscribers.functions:
@@ -381,18 +383,16 @@ class _RowsReporter:
     def report(self, now: Progress) -> None:
         """Report what has changed since the last time."""
         last, self._last = self._last or attrs.evolve(now, in_doubt=0), now
-        event = RowsEvent(
-            path=self.request.public_path,
-            account=self.request.scope.get("account_id"),
-            accepted=now.accepted - last.accepted,
-            coalesced=now.coalesced - last.coalesced,
-            failed=now.failed - last.failed,
-            requests=now.requests - last.requests,
-            in_doubt=now.in_doubt,
-            in_doubt_change=now.in_doubt - last.in_doubt,
-        )
-        if event.accepted or event.coalesced or event.failed or event.requests or event.in_doubt_change:
-            self.subscribers.notify(event)
+        change = now - last
+        if change.settled or change.requests or change.in_doubt:
+            self.subscribers.notify(
+                RowsEvent(
+                    **{**change.counts, "in_doubt": now.in_doubt},
+                    path=self.request.public_path,
+                    account=self.request.scope.get("account_id"),
+                    in_doubt_change=change.in_doubt,
+                )
+            )
 
     def end(self) -> None:
         """Report that the job has ended."""

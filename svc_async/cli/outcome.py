@@ -152,11 +152,10 @@ class JobOutcome:
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return plain values, ready for JSON."""
-        totals = {name: value for name, value in self.report.as_dict().items() if name != "failures"}
         listed = {} if self.options.omit_failures else {"failures": self._describe_failures()}
         return {
             "file": str(self.file),
-            **totals,
+            **self.report.counts,
             **listed,
             **self.more,
             **self.unused,
@@ -243,9 +242,8 @@ class JobOutcome:
 
     @property
     def _rows_per_second(self) -> float:
-        report = self.report
-        settled = report.accepted + report.coalesced + report.failed
-        return (settled if self.compared is None else self.compared) / self.seconds if self.seconds else 0.0
+        rows = self.report.settled if self.compared is None else self.compared
+        return rows / self.seconds if self.seconds else 0.0
 
     def _print_reasons(self) -> None:
         reasons = self.failures.reasons

@@ -218,7 +218,7 @@ class _ShardTotals:
         """Return the progress with how much is sent; shards that have not begun count as the others on average."""
         rows = [each.phase_total for each in self._latest.values() if each.phase_total is not None]
         total = round(sum(rows) / len(rows) * sum(map(len, self.parts))) if rows else None
-        return attrs.evolve(now, phase_done=now.accepted + now.coalesced + now.failed, phase_total=total)
+        return attrs.evolve(now, phase_done=now.settled, phase_total=total)
 
 
 @attrs.define(kw_only=True)

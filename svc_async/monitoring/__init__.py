@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from svc_async.counts import Counts
 from svc_async.errors import ErrorDetail, SvcError
 from svc_async.value_rules import PLAIN_FUNCTION, or_none
 
@@ -117,27 +118,18 @@ class LimitExceededEvent:
 
 
 @attrs.frozen(kw_only=True)
-class RowsEvent:
-    """What has become of rows of a job since its last event; reported with each request that settles rows.
+class RowsEvent(Counts):
+    """How much the counts of a job have changed since its last event; reported with each request that settles rows.
 
     Attributes:
         path: the path of its requests as the reference prints it.
         account: the id of the ad account.
-        accepted: rows that the service confirmed.
-        coalesced: rows left out because an equal one is in the same request.
-        failed: rows that will not be accepted.
-        requests: how many times a request was sent.
         in_doubt: how many rows are now pending after they were sent without a conclusive answer; 0 once the job ends.
         in_doubt_change: how many more these are than in the last event.
     """
 
     path: str
     account: str | None
-    accepted: int
-    coalesced: int
-    failed: int
-    requests: int
-    in_doubt: int
     in_doubt_change: int
 
 

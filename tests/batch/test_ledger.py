@@ -1,4 +1,4 @@
-"""The accounting, and ledgers that commit slowly, that are taken over, or that outlive the process."""
+"""Ledgers that commit slowly, that are taken over, or that outlive the process."""
 
 import asyncio
 from array import array
@@ -22,7 +22,7 @@ from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.recovery import RecoveryPolicy
-from svc_async.batch.report import Accounting, Failure, Progress, Receipt, Totals
+from svc_async.batch.report import Progress
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock
@@ -34,20 +34,6 @@ from tests.support.fake_service import LOST, FakeService, adds_up, make_error, m
 from tests.support.journaled_uploads import create_users, find_expected, make_repeated_rows, read_values, upload
 from tests.support.journals import Death
 from tests.support.lane_model import seal_rows
-
-
-def test_what_is_settled_and_pending_adds_up_to_what_was_read() -> None:
-    accounting = Accounting()
-    accounting.resume(Totals(accepted=3, coalesced=1, failed=1, requests=2, failures=[Failure(4, "no", "NO")]))
-    accounting.read += 10
-
-    accounting.settle(Receipt(rows=3, accepted=2, failures=[Failure(1, "no", "NO")]))
-
-    report = accounting.report(pending=7, in_doubt=0)
-    assert (report.read, report.accepted, report.coalesced, report.failed, report.requests) == (15, 5, 1, 2, 2)
-    assert [failure.position for failure in report.failures] == [1, 4]
-    with pytest.raises(RuntimeError, match="rows do not add up: 15 read, 8 settled, 6 pending"):
-        accounting.report(pending=6, in_doubt=0)
 
 
 def test_lanes_are_described_by_a_position_and_the_rows_up_to_it_that_are_not_settled() -> None:

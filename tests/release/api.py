@@ -57,20 +57,26 @@ def _get_target(member: griffe.Object | griffe.Alias) -> str:
     return str(member.target_path if isinstance(member, griffe.Alias) else member.path)
 
 
-def _describe(thing: griffe.Object | griffe.Alias) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _describe(thing: griffe.Object | griffe.Alias, path: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield what there is of a thing and its members, those that it inherits from a class of the SDK among them."""
+    path = path or thing.path
     if isinstance(thing, griffe.Function):
         parameters = [
             [each.name, each.kind.value if each.kind else "", _text(each.annotation), _text(each.default)]
             for each in thing.parameters
         ]
-        yield thing.path, {"kind": "function", "parameters": parameters, "returns": _text(thing.returns)}
+        yield path, {"kind": "function", "parameters": parameters, "returns": _text(thing.returns)}
     elif isinstance(thing, griffe.Attribute):
-        yield thing.path, {"kind": "attribute", "annotation": _text(thing.annotation), "value": _text(thing.value)}
+        yield path, {"kind": "attribute", "annotation": _text(thing.annotation), "value": _text(thing.value)}
     elif isinstance(thing, griffe.Class):
-        yield thing.path, {"kind": "class", "bases": [str(base) for base in thing.bases]}
+        yield path, {"kind": "class", "bases": [str(base) for base in thing.bases]}
+    if isinstance(thing, griffe.Class):
+        for name, inherited in thing.inherited_members.items():
+            if not name.startswith("_"):
+                yield from _describe(inherited.final_target, f"{path}.{name}")
     for name, member in thing.members.items():
         if not member.is_alias and not member.is_module and (name == "__init__" or not name.startswith("_")):
-            yield from _describe(member)
+            yield from _describe(member, f"{path}.{name}")
 
 
 def _text(expression: object) -> str | None:

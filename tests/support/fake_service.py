@@ -209,4 +209,4 @@ def answer_counts(success: int, total: int) -> Outcome:
 
 def adds_up(report: Report | Progress) -> bool:
     """Return whether every row is accounted for."""
-    return report.read == report.accepted + report.coalesced + report.failed + report.pending
+    return report.adds_up

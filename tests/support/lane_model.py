@@ -49,6 +49,7 @@ from svc_async.batch.packing.positions import Positions
 from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.batch.report import Accounting
+from svc_async.counts import Counts
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ErrorDetail, Sent, TransportError, UnexpectedAnswer
 from svc_async.users.packed import TextUsers
@@ -206,8 +207,8 @@ class LaneModel:
         rows = [(first + index, key, self.dice.randrange(3)) for index, key in enumerate(keys)]
         self.rows |= {row[0]: row for row in rows}
         batches = seal_rows(rows, self._policy.limits)
-        self._accounting.read += len(rows)
-        self._accounting.coalesced += sum(len(batch.superseded) for batch in batches)
+        superseded = sum(len(batch.superseded) for batch in batches)
+        self._accounting.counts += Counts(read=len(rows), coalesced=superseded)
         self._handle(sender, Sealed(batches))
 
     def _handle(self, sender: _Sender, event: Event) -> None:
@@ -307,10 +308,8 @@ class LaneModel:
         lanes = [sender.lane for sender in self._senders]
         pending = count_pending(lanes) + sum(batch.rows for sender in self._senders for batch in sender.later)
         if not any(isinstance(sender.command, Settle) for sender in self._senders):  # it is not counted yet
-            progress = self._accounting.progress(
-                pending=pending, in_flight=0, in_doubt=count_in_doubt(lanes), seconds=self._now
-            )
-            assert progress.read == len(self.rows)
+            total = self._accounting.total(pending=pending, in_doubt=count_in_doubt(lanes))
+            assert total.read == len(self.rows)
         for sender in self._senders:
             is_known = sender.doubtful is None or isinstance(sender.command, Settle)
             assert is_known or sender.lane.in_doubt, "a request in doubt was forgotten"

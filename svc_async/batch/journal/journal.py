@@ -59,7 +59,7 @@ from svc_async.batch.journal.records import Changes, PendingChanges, Records
 from svc_async.batch.journal.state import JobState, OrderlyEnd, describe_difference
 from svc_async.batch.journal.store import JournalLocation, JournalStore
 from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlement
-from svc_async.batch.report import KEPT_FAILURES, Failure, Report, Totals
+from svc_async.batch.report import KEPT_FAILURES, Failure, Report
 from svc_async.batch.sender import LONGEST_WINDOW
 from svc_async.batch.timeline import SLOT_WIDTH, SLOTS, widen_slots
 from svc_async.clock import Clock, find_boot, read_boottime
@@ -92,7 +92,8 @@ class Journal:
         location: where it is kept.
         store: what commits its records.
         lanes: how many lanes the rows are assigned to.
-        totals: what earlier runs settled.
+        counts: what became of the rows that earlier runs read.
+        failures: the failures of these.
         checkpoint: how far the source was read.
         intents: what earlier runs left in doubt.
         spool_digest: the digest of the rows, if all were spooled.
@@ -112,20 +113,16 @@ class Journal:
         self.killed = state.end is None and state.runs > 0
         self.idle = 0.0 if state.end is None else state.end.measure_time_since(clock.monotonic(), find_boot(clock))
         self._began, self._worked_before = clock.now().timestamp(), state.worked
-        failures = records.load_failures()
-        self._failures = len(failures)
+        self.failures = records.load_failures()
+        self._failures = len(self.failures)
         self.lanes = state.lanes
-        self.totals = Totals(
-            accepted=state.accepted,
-            coalesced=state.coalesced,
-            failed=state.failed,
-            requests=state.requests,
-            failures=failures,
-        )
         self.checkpoint = state.checkpoint
         self.intents: Sequence[Intent] = [*records.load_intents()]
+        self.counts = state.count_rows(
+            in_doubt=sum(len(intent.positions) for intent in self.intents if intent.sent_at is not None)
+        )
         self.spool_digest = state.spool_digest
-        self.report = None if state.report is None else Report(**state.report, failures=tuple(failures))
+        self.report = None if state.report is None else Report(**state.report, failures=tuple(self.failures))
         self.sent: dict[int, int] = dict(records.load_all("second", int))
         self._settled_up_to = dict(records.load_all("lane", int))
         self._unsettled = dict(records.load_all("unsettled", bytes))
@@ -274,8 +271,7 @@ class Journal:
         self._pending.delete_all("failure")
         self._failures = 0
         self._add_failures(report.failures)
-        totals = {name: value for name, value in report.as_dict().items() if name != "failures"}
-        self._state.report, self._state.checkpoint = totals, checkpoint
+        self._state.report, self._state.checkpoint = {**report.counts}, checkpoint
         await self.store.commit(self._take_changes(), is_last=True)
 
     async def __aenter__(self) -> Self:

@@ -32,7 +32,7 @@ from svc_async.batch.ledger import (
 )
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.report import Report
+from svc_async.batch.report import Accounting, Report
 from svc_async.batch.sender import GRACE, check_sendable
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
@@ -163,9 +163,7 @@ class JournalLedger(Ledger):
         job = Job(about=about, lanes=self.lanes, note=self._note)
         self._journal = journal = await Journal.open(await self._find_location(), job, clock=self._clock)
         self._rows = RemainingRows(self._destination.limits, journal)
-        in_doubt = sum(len(intent.positions) for intent in journal.intents if intent.sent_at is not None)
-        totals = attrs.evolve(journal.totals, failed=journal.totals.failed + journal.checkpoint.invalid_rows)
-        self.accounting.resume(totals, read=journal.checkpoint.rows, in_doubt=in_doubt)
+        self.accounting = Accounting(journal.counts, failures=[*journal.failures])
         self.lanes, self.finished = journal.lanes, journal.report
         sent = journal.sent.items()
         self.sent_at = [datetime.fromtimestamp(second + 1, UTC) for second, count in sent for _ in range(count)]

@@ -151,17 +151,8 @@ def _find_doubts(intents: Iterable[Intent]) -> Iterator[Doubt]:
 def _build_report(state: JobState, doubts: Sequence[Doubt], failures: Sequence[Failure]) -> Report:
     if state.report is not None:
         return Report(**state.report, failures=tuple(failures))
-    failed = state.failed + state.checkpoint.invalid_rows
-    return Report(
-        read=state.checkpoint.rows,
-        accepted=state.accepted,
-        coalesced=state.coalesced,
-        failed=failed,
-        pending=state.checkpoint.rows - state.accepted - state.coalesced - failed,
-        in_doubt=sum(doubt.rows for doubt in doubts),
-        requests=state.requests,
-        failures=tuple(failures),
-    )
+    counts = state.count_rows(in_doubt=sum(doubt.rows for doubt in doubts))
+    return Report(**counts.counts, failures=tuple(failures))
 
 
 def _to_datetime(seconds: float) -> datetime:

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from svc_async.batch.ledger import JournalCheckpoint
+from svc_async.counts import Counts
 
 __all__ = ["JobState", "OrderlyEnd", "describe_difference"]
 
@@ -69,10 +70,12 @@ class JobState:
     worked: float = 0.0
     end: OrderlyEnd | None = None
 
-    @property
-    def settled(self) -> int:
-        """How many rows are settled."""
-        return self.accepted + self.coalesced + self.failed
+    def count_rows(self, *, in_doubt: int) -> Counts:
+        """Return what became of the rows that were read, with those that break a rule among the failed."""
+        failed = self.failed + self.checkpoint.invalid_rows
+        settled = Counts(accepted=self.accepted, coalesced=self.coalesced, failed=failed, requests=self.requests)
+        read = max(self.checkpoint.rows, settled.settled)
+        return settled + Counts(read=read, pending=read - settled.settled, in_doubt=in_doubt)
 
 
 def describe_difference(stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:

@@ -40,8 +40,7 @@ class SyncCourse:
     def announce_sent(self, progress: Progress) -> None:
         """Announce what has become of all rows that were sent so far."""
         self._sent = progress
-        settled = progress.accepted + progress.coalesced + progress.failed
-        self._announce(phase="sending", phase_done=settled, phase_total=self._rows)
+        self._announce(phase="sending", phase_done=progress.settled, phase_total=self._rows)
 
     def announce_wait(self, seconds: float) -> None:
         """Announce that nothing is sent for some seconds."""

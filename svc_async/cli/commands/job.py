@@ -283,13 +283,12 @@ def report(
 
 
 def _status(record: JournalRecord, clock: Clock) -> Mapping[str, Any]:
-    totals = {name: value for name, value in record.report.as_dict().items() if name != "failures"}
     now, waits = clock.now(), find_waits(record, clock)
     return {
         "journal": record.name,
         "state": describe_state(record),
         **_job(record),
-        **totals,
+        **record.report.counts,
         "doubts": [{"rows": each.rows, "seconds": _age(each.sent_at, now)} for each in record.doubts],
         "turned_away": waits.turned_away,
         "resends_from": _iso(waits.resends_from),

@@ -197,7 +197,7 @@ class _Timed(Display, abc.ABC):
             return 0.0
         # The share of the file that is settled. A resumed job reads from the start again what it has read already.
         self._furthest = max(self._furthest, read or 0.0)
-        return self._furthest * _count_settled(progress) / progress.read
+        return self._furthest * progress.settled / progress.read
 
     def describe_waits(self) -> Iterable[tuple[list[str], float]]:
         """Yield what the job waits for and until when, in parts, and in how many seconds it continues."""
@@ -212,7 +212,7 @@ class _Timed(Display, abc.ABC):
         if first is None:
             return []
         seconds = self._clock.monotonic() - first.at
-        rows = (_count_settled(progress) - _count_settled(first.progress)) / seconds if seconds else 0.0
+        rows = (progress.settled - first.progress.settled) / seconds if seconds else 0.0
         return [f"{rows:,.0f} rows/s", self._use.describe()]
 
 
@@ -320,10 +320,6 @@ def open_display(
         return Display()
     draws = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("NO_COLOR") and not as_json
     return (Bars if draws else Lines)(source, console=console, clock=clock, limit=limit)
-
-
-def _count_settled(progress: Progress) -> int:
-    return progress.accepted + progress.coalesced + progress.failed
 
 
 def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
