@@ -19,7 +19,7 @@ from svc_async.governor.governor import Governor
 from svc_async.handles import AccountHandle, ProductCatalogHandle, services
 from svc_async.monitoring import logs
 from svc_async.raw import RawCalls
-from svc_async.value_rules import POSITIVE_SECONDS, or_none
+from svc_async.value_rules import POSITIVE_SECONDS, or_none, refuse_unknown
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import CallAnswer
 from svc_async.wiring import (
@@ -33,7 +33,6 @@ from svc_async.wiring import (
     SessionResources,
     SessionSettings,
     SettingsSource,
-    refuse_unknown,
 )
 from svc_async.wiring.life_cycle import LifeCycle
 

@@ -50,6 +50,7 @@ __all__ = [
     "is_whole",
     "one_of",
     "or_none",
+    "refuse_unknown",
     "whole_number",
 ]
 
@@ -222,3 +223,18 @@ TEXT = instance_of(str, "a string")
 TEXTS = ValueRule(_are_texts, "a collection of strings")
 TEXT_BY_TEXT = ValueRule(_is_text_by_text, "a mapping of strings")
 CLOCK = has_members("a clock, such as SystemClock()", "now", "monotonic", "sleep", "call_later", "timeout")
+
+
+def refuse_unknown(call: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse keywords that a call does not have, as Python does, and name what was probably meant.
+
+    Raises:
+        TypeError: there is such a keyword.
+    """
+    for name in given:
+        if name not in known:
+            from difflib import get_close_matches  # noqa: PLC0415 - for messages only
+
+            near = get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{meant}")

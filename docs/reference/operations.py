@@ -108,7 +108,7 @@ def _operation(documented: FunctionType | type) -> str | None:
 
 def _arguments(method: FunctionType) -> str:
     parameters = [*inspect.signature(method).parameters.values()][1:]
-    needed = [each for each in parameters if each.default is each.empty]
+    needed = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
     by_place = [each.name for each in needed if each.kind is not each.KEYWORD_ONLY]
     by_name = [each.name for each in needed if each.kind is each.KEYWORD_ONLY]
     more = ["..."] if len(needed) < len(parameters) else []

@@ -42,18 +42,7 @@ def _to_tuple(value: Any) -> Any:
 
 @attrs.frozen(kw_only=True)
 class BatchSettings:
-    """How a batch job sends its rows.
-
-    Attributes:
-        concurrency: the most requests in flight, up to 1,000. There are fewer where the rate limit admits no more, or
-            where fewer make fuller requests (`count_lanes`). A job that is resumed keeps the number of its lanes.
-        users_per_operation: how many users share an operation; with 1, a refusal names the row at once.
-        ordering: `key` applies rows of one key in input order. `none` skips per-key ordering and coalescing; only for
-            input without repeated keys, where a request in doubt is resent at once.
-        quarantine: seconds for which the rows of a lane wait after a request of unknown outcome.
-        retry_delays: seconds before each repeat of a request that was turned away, lost, or answered by a gateway or
-            oddly. When they are used up and the service accepts nothing else, the job stops, and its rows are pending;
-            otherwise only the rows of the request fail, with the code `GAVE_UP`. A 429 uses up none.
+    """How a batch job sends its rows: keywords of `JobOptions` and `UserOptions`, which say what each means.
 
     Raises:
         InvalidArgument: a setting breaks its rule.
@@ -97,18 +86,10 @@ class JobSizes:
 
 @attrs.frozen(kw_only=True)
 class Observers:
-    """Functions that a job calls as it proceeds.
-
-    They are plain functions, which should return quickly: they are called between the requests of the job, and not
-    awaited. An exception in one ends the job; it is the cause of the BatchError.
-
-    Attributes:
-        progress: called with how far the job is.
-        on_receipt: called with each request that settled rows.
-        on_failure: called with each row that failed; the report keeps only the first 10,000.
+    """Functions that a job calls as it proceeds: keywords of `JobOptions` and `ReceiptOptions`.
 
     Raises:
-        InvalidArgument: one is no plain function of one argument.
+        InvalidArgument: one is not a plain function of one argument.
     """
 
     progress: Callable[[Progress], object] | None = attrs.field(default=None, validator=_OBSERVER)
@@ -118,12 +99,7 @@ class Observers:
 
 @attrs.frozen
 class Reading:
-    """How users are read.
-
-    Attributes:
-        phone_region: the region of national phone numbers.
-        bad_identifiers: whether a row with an invalid identifier fails, or is sent with its other identifiers.
-    """
+    """How users are read: keywords of `UserOptions`."""
 
     phone_region: str | None = None
     bad_identifiers: BadIdentifiers = "fail"

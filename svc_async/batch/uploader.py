@@ -9,7 +9,7 @@ Only the uploader repeats a request, and a budget for the whole job keeps an out
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -18,6 +18,7 @@ import attrs
 
 from svc_async.batch.destination import Destination
 from svc_async.batch.feeder import Feeder
+from svc_async.batch.journal.ledger import JournalPath, LedgerFactory
 from svc_async.batch.lane import Lane, Phase, count_in_doubt
 from svc_async.batch.lane_events import (
     Abandoned,
@@ -35,7 +36,8 @@ from svc_async.batch.lane_events import (
     Wait,
     Written,
 )
-from svc_async.batch.ledger import Ledger, Resumption
+from svc_async.batch.ledger import Resumption
+from svc_async.batch.packing.lane_count import count_lanes
 from svc_async.batch.recovery import RecoveryPolicy, name_failure, remove_hashes_from_error, summarize
 from svc_async.batch.report import Failure, JobPhase, Progress, Report
 from svc_async.batch.sender import BatchSender, make_job_sender
@@ -71,23 +73,28 @@ class Uploader(Generic[T]):
         destination: Destination[T],
         settings: BatchSettings,
         observers: Observers,
-        ledger: Ledger,
-        sizes: JobSizes | None = None,
-        before_sending: Callable[[], Awaitable[object]] | None = None,
-        at_sending: Callable[[], object] | None = None,
+        journal: JournalPath | None,
+        create_ledger: LedgerFactory,
+        sizes: JobSizes,
     ) -> None:
         self._source = source
         self._sender = make_job_sender(sender, before_sending=self._intend, at_sending=self._begin)
-        self._before_sending = before_sending
-        self._at_sending = at_sending
         self._destination = destination
         self._observers = observers
-        self._ledger = ledger
         self._clock = sender.clock
+        lanes = count_lanes(
+            destination.limits,
+            settings.concurrency,
+            memory=sender.memory.total,
+            pace=sender.find_pace(destination.empty),
+        )
+        self._ledger = create_ledger(
+            journal, destination=destination, settings=settings, lanes=lanes, clock=self._clock
+        )
         self._started = self._clock.monotonic()
         self._memory = sender.memory.create_share()
         self._rows = _RowsReporter(sender.subscribers, destination.empty)
-        self._feeder = self._create_feeder(settings, sizes or JobSizes())
+        self._feeder = self._create_feeder(settings, sizes)
         self._task_group = asyncio.TaskGroup()
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._requests: dict[Lane, Request[T]] = {}
@@ -253,8 +260,6 @@ class Uploader(Generic[T]):
         self._intended.add(lane)
         try:
             await self._ledger.intend(lane, self._feeder.list_packed(lane))
-            if self._before_sending is not None:
-                await self._before_sending()
         except SvcError as error:
             self._stop(error)
             raise
@@ -262,8 +267,6 @@ class Uploader(Generic[T]):
     def _begin(self, request: Request[Any]) -> None:
         """Make sure that a request may be sent at this moment, and count it: its bytes are written next."""
         self._ledger.check_sendable()
-        if self._at_sending is not None:
-            self._at_sending()
         _find_lane(self._requests, request).handle(_WRITTEN)
         self._ledger.accounting.counts += Counts(requests=1)
 

@@ -18,7 +18,7 @@ from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.failures import FailureList, name_failures_file
 from svc_async.cli.job_journal import JobJournal, find_journal
 from svc_async.cli.job_page import describe_target
-from svc_async.cli.options import JournalOptions, RunOptions
+from svc_async.cli.options import JournalFlags, RunFlags
 from svc_async.cli.outcome import JobOutcome, Work, check_report
 from svc_async.cli.output.console import print_error, say, stderr
 from svc_async.cli.output.json_output import show_json
@@ -49,7 +49,7 @@ _ANOTHER_JOURNAL = " It takes a journal of its own then: this one belongs to the
 _START_AGAIN = "For a file with other rows, run the command with a new journal, or without one."
 
 
-def run_job(spec: JobSpec, file: str, options: RunOptions, journal: JournalOptions) -> int:
+def run_job(spec: JobSpec, file: str, options: RunFlags, journal: JournalFlags) -> int:
     """Run a job and return the exit code.
 
     Raises:
@@ -57,7 +57,7 @@ def run_job(spec: JobSpec, file: str, options: RunOptions, journal: JournalOptio
     """
     if not options.sandbox:
         spec.target.check()
-    elif journal != JournalOptions():
+    elif journal != JournalFlags():
         raise InvalidArgument("--journal", "must not be given with --sandbox, which forgets what it was sent")
     elif options.profile:
         raise InvalidArgument("profile", "must not be given with --sandbox, which brings credentials")
@@ -162,7 +162,7 @@ class _FileJob:
 
     spec: JobSpec
     file: Path
-    options: RunOptions
+    options: RunFlags
     source: ReplayableSource
     journal: JobJournal
     work: _FileWork
@@ -343,7 +343,7 @@ def _find_report(error: BatchError) -> Report | None:
 
 
 @asynccontextmanager
-async def _open_target(target: TargetSpec, options: RunOptions) -> AsyncGenerator[tuple[Session, TargetSpec]]:
+async def _open_target(target: TargetSpec, options: RunFlags) -> AsyncGenerator[tuple[Session, TargetSpec]]:
     """Open the session. With `--sandbox`, start one, and fill in the ids that are not given."""
     if not options.sandbox:
         async with open_session(options.profile, state_url=options.state_url) as session:

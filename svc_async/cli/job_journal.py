@@ -16,7 +16,7 @@ from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.journals import Journals
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.journal.store import JournalLocation
-from svc_async.cli.options import JournalOptions, RunOptions, absolute
+from svc_async.cli.options import JournalFlags, RunFlags, absolute
 from svc_async.cli.sessions import require_state
 from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import SystemClock
@@ -60,7 +60,7 @@ def describe_ids(target: TargetSpec) -> Mapping[str, str | None]:
     return {**account, _ID_NAMES[target.kind]: target.list_id}
 
 
-def find_journal(options: JournalOptions, spec: JobSpec, run: RunOptions) -> JournalOptions:
+def find_journal(options: JournalFlags, spec: JobSpec, run: RunFlags) -> JournalFlags:
     """Return the options with the journal of this run, if the journals are kept in a folder.
 
     Raises:
@@ -259,7 +259,7 @@ class JobJournal:
     resume_spool: bool = False
 
     @classmethod
-    def open(cls, options: JournalOptions, spec: JobSpec, run: RunOptions) -> "JobJournal":
+    def open(cls, options: JournalFlags, spec: JobSpec, run: RunFlags) -> "JobJournal":
         """Find out what the journal of a job holds.
 
         Raises:
@@ -278,7 +278,7 @@ class JobJournal:
             raise UnusableFile("journal", record.name, problem)
         return attrs.evolve(found, record=record, note=note, resume_spool=options.resume_spool and record.spooled)
 
-    def _read(self, run: RunOptions) -> JournalRecord | None:
+    def _read(self, run: RunFlags) -> JournalRecord | None:
         if self.job is not None:
             return read_state_journal(self.job, run.state_url, run.profile)
         if self.path is None:
@@ -340,7 +340,7 @@ class JobJournal:
         return SpooledSource(self.note.fingerprint) if self.resume_spool and self.note is not None else None
 
     async def begin(
-        self, source: ReplayableSource, spec: JobSpec, options: RunOptions, location: JournalLocation | None
+        self, source: ReplayableSource, spec: JobSpec, options: RunFlags, location: JournalLocation | None
     ) -> None:
         """Note what begins now; or make sure that the source is the one with which the job was begun.
 

@@ -15,19 +15,19 @@ from svc_async.errors import InvalidArgument
 from svc_async.users.encoding import BadIdentifiers
 
 __all__ = [
-    "BatchOptions",
-    "ClusterOptions",
-    "FeedOptions",
+    "BatchFlags",
+    "ClusterFlags",
+    "FeedFlags",
     "Flag",
     "InputFile",
-    "JournalOptions",
+    "JournalFlags",
     "JsonFlag",
-    "RefreshOptions",
-    "RunOptions",
+    "RefreshFlags",
+    "RunFlags",
     "StateUrl",
-    "SyncOptions",
-    "UserOptions",
-    "WorkerOptions",
+    "SyncFlags",
+    "UserFlags",
+    "WorkerFlags",
     "absolute",
     "check_port",
     "describe_listening",
@@ -81,7 +81,7 @@ It is parsed as a string, the first type; the other one has shells propose files
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class RunOptions:
+class RunFlags:
     """Where a job runs, and where its results go.
 
     Attributes:
@@ -112,7 +112,7 @@ class RunOptions:
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class BatchOptions:
+class BatchFlags:
     """How the rows of a file are read and sent.
 
     Attributes:
@@ -139,7 +139,7 @@ class BatchOptions:
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class JournalOptions:
+class JournalFlags:
     """How a job can be resumed.
 
     Attributes:
@@ -157,7 +157,7 @@ class JournalOptions:
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class WorkerOptions:
+class WorkerFlags:
     """Where the work of a job is done, if not in this process.
 
     Attributes:
@@ -172,7 +172,7 @@ class WorkerOptions:
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class ClusterOptions(WorkerOptions):
+class ClusterFlags(WorkerFlags):
     """Where the work of a job is done, if not in this process, and in how many parts.
 
     Attributes:
@@ -184,7 +184,7 @@ class ClusterOptions(WorkerOptions):
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class UserOptions:
+class UserFlags:
     """How a file of users is read.
 
     Attributes:
@@ -202,7 +202,7 @@ class UserOptions:
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class FeedOptions:
+class FeedFlags:
     """How a feed of products is read.
 
     Attributes:
@@ -214,7 +214,7 @@ class FeedOptions:
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class SyncOptions:
+class SyncFlags:
     """What a sync may do.
 
     Attributes:
@@ -231,7 +231,7 @@ class SyncOptions:
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class RefreshOptions:
+class RefreshFlags:
     """What a sync does with rows that expire; products do not.
 
     Attributes:

@@ -14,7 +14,7 @@ from svc_async.batch.report import Report
 from svc_async.batch.timeline import Timeline
 from svc_async.cli.exit_codes import INTERRUPTED, Exit, describe, exit_of, explain
 from svc_async.cli.failures import FailureList, describe_failures
-from svc_async.cli.options import RunOptions
+from svc_async.cli.options import RunFlags
 from svc_async.cli.output.console import print_error, say, show
 from svc_async.cli.output.json_output import describe_end, output
 from svc_async.cli.output.wording import count, format_duration, name_count
@@ -116,7 +116,7 @@ class JobOutcome:
     advice: str | None = None
     report_command: str | None = None
     find_line: Callable[[int], int | None]
-    options: RunOptions
+    options: RunFlags
 
     @property
     def exit(self) -> Exit:

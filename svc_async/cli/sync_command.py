@@ -18,7 +18,7 @@ from svc_async.batch.sync.plan import Plan
 from svc_async.batch.sync.settings import SyncObservers
 from svc_async.cli.exit_codes import Exit, describe, exit_of, explain
 from svc_async.cli.failures import FailureList
-from svc_async.cli.options import RunOptions
+from svc_async.cli.options import RunFlags
 from svc_async.cli.output.console import print_error, show
 from svc_async.cli.output.json_output import show_json
 from svc_async.cli.output.unused_columns import list_unused
@@ -51,7 +51,7 @@ class SyncWork:
 
     spec: SyncSpec
     source: ReplayableSource
-    options: RunOptions
+    options: RunFlags
     _plan: Plan | None = attrs.field(default=None, init=False)
 
     @property

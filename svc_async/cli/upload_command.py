@@ -7,12 +7,12 @@ from pathlib import Path
 from svc_async.batch.settings import DEFAULTS, BatchSettings
 from svc_async.batch.sync.settings import SyncSettings
 from svc_async.cli.options import (
-    BatchOptions,
-    JournalOptions,
-    RefreshOptions,
-    RunOptions,
-    SyncOptions,
-    WorkerOptions,
+    BatchFlags,
+    JournalFlags,
+    RefreshFlags,
+    RunFlags,
+    SyncFlags,
+    WorkerFlags,
     absolute,
 )
 from svc_async.errors import InvalidArgument
@@ -24,7 +24,7 @@ _LONGEST_REFRESH = 36_500
 """Days; no list keeps its rows for a century."""
 
 
-def source_spec(file: str | Path, format: str | None, options: BatchOptions) -> SourceSpec:  # noqa: A002 - the option's name
+def source_spec(file: str | Path, format: str | None, options: BatchFlags) -> SourceSpec:  # noqa: A002 - the option's name
     """Describe the source of a job, so that it is found from any folder."""
     return SourceSpec(
         path=absolute(file),
@@ -36,7 +36,7 @@ def source_spec(file: str | Path, format: str | None, options: BatchOptions) -> 
     )
 
 
-def batch_settings(options: BatchOptions, users_per_operation: int = DEFAULTS.users_per_operation) -> BatchSettings:
+def batch_settings(options: BatchFlags, users_per_operation: int = DEFAULTS.users_per_operation) -> BatchSettings:
     """Return the settings of a job."""
     return BatchSettings(
         concurrency=options.concurrency,
@@ -46,7 +46,7 @@ def batch_settings(options: BatchOptions, users_per_operation: int = DEFAULTS.us
     )
 
 
-def sync_settings(options: SyncOptions, refresh: RefreshOptions | None = None) -> SyncSettings:
+def sync_settings(options: SyncFlags, refresh: RefreshFlags | None = None) -> SyncSettings:
     """Return the settings of a sync; rows that do not expire are not refreshed."""
     days = refresh.refresh_days if refresh is not None else 0
     if not 0 <= days <= _LONGEST_REFRESH:
@@ -78,18 +78,18 @@ def parse_time(name: str, text: str | None) -> datetime | None:
 def start(
     spec: JobSpec,
     file: str | Path,
-    options: RunOptions,
-    journal: JournalOptions | None = None,
-    cluster: WorkerOptions | None = None,
+    options: RunFlags,
+    journal: JournalFlags | None = None,
+    cluster: WorkerFlags | None = None,
 ) -> int:
     """Run a job and return the exit code."""
     if cluster is not None and cluster != type(cluster)():
         from svc_async.cli.cluster.run import run_on_cluster  # noqa: PLC0415 - likewise
 
-        return run_on_cluster(spec, str(file), options, journal or JournalOptions(), cluster)
+        return run_on_cluster(spec, str(file), options, journal or JournalFlags(), cluster)
     from svc_async.cli.file_job import run_job  # noqa: PLC0415 - help and usage errors need no engine
 
-    return run_job(spec, str(file), options, journal or JournalOptions())
+    return run_job(spec, str(file), options, journal or JournalFlags())
 
 
 def _split(text: str | None) -> tuple[str, ...] | None:

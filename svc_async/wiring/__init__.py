@@ -40,7 +40,6 @@ from svc_async.wiring.settings import (
     SessionSettings,
     SettingsSource,
     app_of,
-    refuse_unknown,
 )
 
 __all__ = [
@@ -56,7 +55,6 @@ __all__ = [
     "SettingsSource",
     "app_of",
     "open_resources",
-    "refuse_unknown",
 ]
 
 

@@ -1,7 +1,7 @@
 """The settings of a session: what it is given, with the rules of each, or what it takes from a running sandbox."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 
@@ -45,7 +45,6 @@ __all__ = [
     "SessionSettings",
     "SettingsSource",
     "app_of",
-    "refuse_unknown",
 ]
 
 _log = logging.getLogger("svc_async")
@@ -274,21 +273,6 @@ class SandboxSource:
             clock=sandbox.clock,
         )
         return await settings.resolve(stack)
-
-
-def refuse_unknown(call: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Refuse keywords that a call does not have, as Python does, and name what was probably meant.
-
-    Raises:
-        TypeError: there is such a keyword.
-    """
-    for name in given:
-        if name not in known:
-            from difflib import get_close_matches  # noqa: PLC0415 - for messages only
-
-            near = get_close_matches(name, known, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{meant}")
 
 
 def _find_caller(credentials: Credentials | None, app: AppCredentials | None) -> Credentials:

@@ -8,13 +8,15 @@ import inspect
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, date, datetime
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, get_args, get_origin
 
 import pytest
 
 import svc_async
 from svc_async import AppCredentials, Governor, Retries, Session, SvcError, Timeouts, UserCredentials
+from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.events.router import EventRouter
 from svc_async.jobs.spec import SourceSpec, SyncSpec, TargetSpec, UploadSpec
 from svc_async.platform.webhooks import ReplayTerms
@@ -122,9 +124,16 @@ def fill_in(function: Call, right: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def list_parameters(function: Call) -> list[inspect.Parameter]:
-    """Return the parameters that a caller names."""
+    """Return the parameters that a caller names, and the keywords of a typed dictionary."""
     parameters = inspect.signature(function).parameters.values()
-    return [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    named = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    unpacked = [each.annotation for each in parameters if get_origin(each.annotation) is Unpack]
+    keywords = chain.from_iterable(kind.__optional_keys__ for (kind,) in map(get_args, unpacked))
+    return named + [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=None) for each in sorted(keywords)]
+
+
+def test_the_keywords_of_a_typed_dictionary_are_tested() -> None:
+    assert {"concurrency", "journal", "phone_region"} <= {each.name for each in list_parameters(AudienceUsers.upload)}
 
 
 async def find_internal_failures(function: Call, right: Mapping[str, Any]) -> AsyncIterator[str]:

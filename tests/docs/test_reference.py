@@ -13,7 +13,7 @@ UNSPECIFIED = tomllib.loads((FOLDER / "unspecified.toml").read_text(encoding="ut
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 
-@pytest.mark.parametrize("name", ["commands", "operations", "rejections", "rules", "settings"])
+@pytest.mark.parametrize("name", ["commands", "keywords", "operations", "rejections", "rules", "settings"])
 def test_a_page_is_what_the_code_says(name: str) -> None:
     made = runpy.run_path(str(REFERENCE / f"{name}.py"))["page"]()
     page = (REFERENCE / f"{name}.md").read_text(encoding="utf-8")

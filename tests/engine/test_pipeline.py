@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import attrs
 import pytest
@@ -18,6 +18,8 @@ from svc_async import (
     UnexpectedAnswer,
     UserCredentials,
 )
+from svc_async.batch.ledger import Ledger
+from svc_async.batch.report import Report
 from svc_async.batch.sender import NoLongerSendable
 from svc_async.governor.governor import Governor
 from svc_async.governor.slot import Priority
@@ -119,33 +121,39 @@ async def test_a_call_that_was_not_sent_gives_its_turn_back(governor: RecordingG
     assert governor.steps == ["enter", "leave"]
 
 
+async def upload_a_row(sandbox: Sandbox, governor: RecordingGovernor, ledger: type[Ledger]) -> Report:
+    """Upload a row with a ledger of this type, and return the report."""
+    async with make_session(sandbox, governor) as session:
+        users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
+        users = attrs.evolve(users, create_ledger=lambda _, *, lanes, **__: ledger(lanes))
+        return await users.upload([{"email": "a@example.org"}], retry_delays=[0], quarantine=1_000)
+
+
 async def test_a_job_is_told_of_each_request_when_the_governor_admits_it_and_not_earlier(
     sandbox: Sandbox, governor: RecordingGovernor
 ) -> None:
-    async def tell() -> None:
-        governor.steps.append("told")
+    class TellingLedger(Ledger):
+        async def intend(self, *_: Any) -> None:
+            governor.steps.append("intended")
 
-    async with make_session(sandbox, governor) as session:
-        users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
-        told = attrs.evolve(users, before_sending=tell, at_sending=lambda: governor.steps.append("checked"))
-        await told.upload([{"email": "a@example.org"}])
+        def check_sendable(self) -> None:
+            governor.steps.append("checked")
 
-    assert governor.steps == ["enter", "told", "checked", "mark_sent", "learn 200", "leave"]
+    await upload_a_row(sandbox, governor, TellingLedger)
+
+    assert governor.steps == ["enter", "intended", "checked", "mark_sent", "learn 200", "leave"]
 
 
 async def test_what_is_refused_directly_before_its_bytes_is_not_sent_and_does_not_count(
     sandbox: Sandbox, governor: RecordingGovernor
 ) -> None:
-    def refuse() -> None:
-        governor.steps.append("refused")
-        if governor.steps.count("refused") == 1:
-            raise NoLongerSendable("too late")
+    class RefusingLedger(Ledger):
+        def check_sendable(self) -> None:
+            governor.steps.append("refused")
+            if governor.steps.count("refused") == 1:
+                raise NoLongerSendable("too late")
 
-    async with make_session(sandbox, governor) as session:
-        users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
-        report = await attrs.evolve(users, at_sending=refuse).upload(
-            [{"email": "a@example.org"}], retry_delays=[0], quarantine=1_000
-        )
+    report = await upload_a_row(sandbox, governor, RefusingLedger)
 
     assert governor.steps == ["enter", "refused", "leave", "enter", "refused", "mark_sent", "learn 200", "leave"]
     assert (report.accepted, report.requests, sandbox.requests.count("*/users")) == (1, 1, 1)

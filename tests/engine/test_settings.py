@@ -322,6 +322,28 @@ def test_an_unknown_setting_names_the_one_that_was_meant(call: str, unknown: str
         assert str(caught.value) == problem
 
 
+async def test_an_unknown_keyword_of_a_job_names_the_one_that_was_meant(session: Session) -> None:
+    audience = session.account("a").custom_audience("b").users
+    blocked = session.account("a").do_not_reach_list("c").users
+    products = session.product_catalog("d").products
+    calls: dict[str, tuple[Callable[..., Any], str, str]] = {
+        "upload": (audience.upload, "concurency", "concurrency"),
+        "remove": (blocked.remove, "phone_regions", "phone_region"),
+        "apply": (audience.apply, "cluster", ""),
+        "stream": (blocked.stream, "on_receipt", ""),
+        "upsert": (products.upsert, "shard", "shards"),
+        "delete": (products.delete, "users_per_operation", ""),
+        "sync": (products.sync, "max_removal", "max_removal_share"),
+    }
+    for name, (function, unknown, meant) in calls.items():
+        wrong: dict[str, Any] = {unknown: 5, **({"state": "x.state"} if name == "sync" else {})}
+        with pytest.raises(TypeError) as caught:
+            await function([], **wrong)
+        expected = f"{name}() got an unexpected keyword argument {unknown!r}"
+        assert str(caught.value).partition(";")[0] == expected
+        assert not meant or str(caught.value).endswith(f"; did you mean {meant!r}?")
+
+
 @pytest.mark.parametrize("call", UNKNOWN)
 def test_a_setting_like_no_other_is_refused(call: str) -> None:
     with pytest.raises(TypeError) as caught:

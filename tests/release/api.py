@@ -5,7 +5,7 @@ What docs/api lists is public. `api.json` has the surface of the last release, a
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,7 @@ def _describe(thing: griffe.Object | griffe.Alias, path: str | None = None) -> I
     """Yield what there is of a thing and its members, those that it inherits from a class of the SDK among them."""
     path = path or thing.path
     if isinstance(thing, griffe.Function):
-        parameters = [
-            [each.name, each.kind.value if each.kind else "", _text(each.annotation), _text(each.default)]
-            for each in thing.parameters
-        ]
+        parameters = [described for each in thing.parameters for described in _describe_parameter(each, thing)]
         yield path, {"kind": "function", "parameters": parameters, "returns": _text(thing.returns)}
     elif isinstance(thing, griffe.Attribute):
         yield path, {"kind": "attribute", "annotation": _text(thing.annotation), "value": _text(thing.value)}
@@ -77,6 +74,25 @@ def _describe(thing: griffe.Object | griffe.Alias, path: str | None = None) -> I
     for name, member in thing.members.items():
         if not member.is_alias and not member.is_module and (name == "__init__" or not name.startswith("_")):
             yield from _describe(member, f"{path}.{name}")
+
+
+def _describe_parameter(parameter: griffe.Parameter, function: griffe.Object) -> Iterator[Sequence[str | None]]:
+    """Yield the name, kind, type and default of a parameter, or of each keyword of a typed dictionary in its place."""
+    kind, annotation = parameter.kind, parameter.annotation
+    if isinstance(annotation, griffe.ExprSubscript) and annotation.canonical_path == "typing.Unpack":
+        assert isinstance(annotation.slice, griffe.Expr)
+        yield from _describe_keywords(function.modules_collection, annotation.slice.canonical_path)
+    else:
+        yield [parameter.name, kind.value if kind else "", _text(annotation), _text(parameter.default)]
+
+
+def _describe_keywords(modules: griffe.ModulesCollection, path: str) -> Iterator[Sequence[str | None]]:
+    kind = modules[path]
+    for base in kind.bases:
+        if base.canonical_path != "typing.TypedDict":
+            yield from _describe_keywords(modules, base.canonical_path)
+    for name, field in kind.attributes.items():
+        yield [name, griffe.ParameterKind.keyword_only.value, _text(field.annotation), "..."]
 
 
 def _text(expression: object) -> str | None:

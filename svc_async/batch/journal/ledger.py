@@ -65,6 +65,7 @@ class LedgerFactory(Protocol):
     def __call__(
         self,
         journal: JournalPath | None,
+        /,
         *,
         destination: Destination[Any],
         settings: BatchSettings,

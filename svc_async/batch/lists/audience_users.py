@@ -1,31 +1,30 @@
 """The users of a custom audience: one request, or batches of any number of rows."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from typing import Unpack
 
 import attrs
 
 from svc_async.ads.custom_audiences import USERS_BATCH, BatchCounts, BatchOperationType
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
-from svc_async.batch.cluster.calls import ClusterClient, ClusterSource, ListIds
-from svc_async.batch.journal.ledger import JournalPath
+from svc_async.batch.cluster.calls import ClusterSource, ListIds
+from svc_async.batch.job import JobCall, read_options
 from svc_async.batch.lists.members import Members, open_members
 from svc_async.batch.lists.operations import Operation
 from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.lists.user_list import UserList
+from svc_async.batch.options import AudienceSyncOptions, UserStreamOptions, UserUploadOptions
 from svc_async.batch.receipts import Receipts
-from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.settings import DEFAULTS, BatchSettings, Observers, Ordering, Reading
+from svc_async.batch.report import Report
 from svc_async.batch.sync.audience import AudienceTarget, MemberRows
 from svc_async.batch.sync.location import StateLocation, check_location, check_shared, open_sync_state
-from svc_async.batch.sync.plan import PARTS, Plan
+from svc_async.batch.sync.plan import PARTS
 from svc_async.batch.sync.report import SyncReport
-from svc_async.batch.sync.settings import SYNC_DEFAULTS, SyncObservers, SyncSettings
 from svc_async.batch.sync.snapshot import SliceSpill, Snapshot
-from svc_async.batch.sync.sync import Sync, make_sending_hooks
+from svc_async.batch.sync.sync import Sync, make_ledgers
 from svc_async.clock import months_after
-from svc_async.users.encoding import BadIdentifiers
 from svc_async.users.identifiers import IDENTIFIERS
 from svc_async.wire.route import Request
 
@@ -89,45 +88,36 @@ class AudienceUsers(UserList[BatchCounts]):
         *,
         effective_at: datetime | None = None,
         expires_at: datetime | None = None,
-        phone_region: str | None = None,
-        bad_identifiers: BadIdentifiers = "fail",
-        concurrency: int = DEFAULTS.concurrency,
-        users_per_operation: int = DEFAULTS.users_per_operation,
-        ordering: Ordering = DEFAULTS.ordering,
-        quarantine: float = DEFAULTS.quarantine,
-        retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: JournalPath | None = None,
-        cluster: ClusterClient | None = None,
-        shards: int | None = None,
-        progress: Callable[[Progress], object] | None = None,
-        on_receipt: Callable[[Receipt], object] | None = None,
-        on_failure: Callable[[Failure], object] | None = None,
+        **options: Unpack[UserUploadOptions],
     ) -> Report:
         """Add any number of members to the audience, or renew them.
 
-        Arguments, settings and exceptions: see `UserList.upload`.
+        Values may be raw, and are then normalised and hashed, or hashes already. A row that breaks a rule fails by
+        itself. Rows that share their first identifier, in the order partner_user_id, svc_id, email, phone_number,
+        handle, device_id, are applied in input order; rows that share only a later one are not ordered.
+
+        A `str` or `Path` is the path or `file://` URL of a local file: CSV, TSV, JSON lines or Parquet, compressed or
+        not. The format is detected from the content. The file is checked before anything is sent. For mapped columns
+        or other encodings, pass the `rows()` of `svc_async.sources.detect.open_source`. No other URL is fetched.
 
         Args:
+            members: mappings with the service's keys, each a string or several; `Rows` or `Columns`, which are faster;
+                a table of Arrow, whose columns are recognised as those of a file; or a file.
             effective_at: when they become members; by default now.
+            expires_at: when they cease to be members; by default in 13 months.
+            options: see `UserUploadOptions` in `svc_async.batch.options`.
+
+        Raises:
+            InvalidArgument: invalid setting (nothing read).
+            UnusableFile: the file cannot be read, or the journal is locked or belongs to another job or source
+                (nothing sent).
+            BatchError: the job could not be finished; `report` says what became of the rows that were read.
 
         Contract: `custom_audience_users.batch`.
         """
-        job = self._run_members(
-            members,
-            self._build_operation(BatchOperationType.UPDATE, effective_at=effective_at, expires_at=expires_at),
-            BatchSettings(
-                concurrency=concurrency,
-                users_per_operation=users_per_operation,
-                ordering=ordering,
-                quarantine=quarantine,
-                retry_delays=retry_delays,
-            ),
-            Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure),
-            reading=Reading(phone_region, bad_identifiers),
-            journal=journal,
-            cluster=cluster,
-            shards=shards,
-        )
+        operation = self._build_operation(BatchOperationType.UPDATE, effective_at=effective_at, expires_at=expires_at)
+        call = read_options("upload", options, UserUploadOptions.__optional_keys__)
+        job = self._run_members(members, operation, call)
         del members  # its rows must not be among the locals of a traceback
         return await job
 
@@ -136,29 +126,12 @@ class AudienceUsers(UserList[BatchCounts]):
         members: Members,
         *,
         state: StateLocation,
-        dry_run: bool = SYNC_DEFAULTS.dry_run,
-        max_removal_share: float = SYNC_DEFAULTS.max_removal_share,
-        refresh_within: timedelta = SYNC_DEFAULTS.refresh_within,
         lifetime: timedelta | None = None,
-        phone_region: str | None = None,
-        bad_identifiers: BadIdentifiers = "fail",
-        concurrency: int = DEFAULTS.concurrency,
-        users_per_operation: int = DEFAULTS.users_per_operation,
-        ordering: Ordering = DEFAULTS.ordering,
-        quarantine: float = DEFAULTS.quarantine,
-        retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        cluster: ClusterClient | None = None,
-        on_plan: Callable[[Plan], object] | None = None,
-        progress: Callable[[Progress], object] | None = None,
-        on_receipt: Callable[[Receipt], object] | None = None,
-        on_failure: Callable[[Failure], object] | None = None,
-        on_removal_failure: Callable[[Failure], object] | None = None,
-        on_wait: Callable[[float], object] | None = None,
+        **options: Unpack[AudienceSyncOptions],
     ) -> SyncReport:
         """Make the audience equal to a source, by sending only the differences from the last sync.
 
-        Members who were added by other means are left untouched. Settings: see `SyncSettings` and `BatchSettings`.
-        Observers: see `SyncObservers`.
+        Members who were added by other means are left untouched.
 
         Args:
             members: the path of a file, or members as in `upload` that can be iterated again: all who are to belong to
@@ -167,12 +140,7 @@ class AudienceUsers(UserList[BatchCounts]):
             state: what keeps what was accepted: the path of a file, one for each audience; or a `SharedState`, where
                 several machines may run the sync: one that begins ends another one of the same audience.
             lifetime: how long members stay that are sent, at least a day; by default 13 months.
-            phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
-            bad_identifiers: whether a row with an identifier that breaks its rule fails ("fail"), or is sent with its
-                other identifiers ("drop"); `Report.partly_valid` counts these rows.
-            cluster: a `distributed.Client(..., asynchronous=True)` whose workers read and hash the members: the path,
-                pattern or URL of files. This process compares and sends them, with a `SharedState`; failures have
-                their file and row. If a part of the source cannot be read, nothing is sent.
+            options: see `AudienceSyncOptions` in `svc_async.batch.options`.
 
         Raises:
             InvalidArgument: invalid setting or source, or too many members would be removed; nothing was sent.
@@ -185,25 +153,9 @@ class AudienceUsers(UserList[BatchCounts]):
         Contract: `custom_audience_users.batch`.
         """
         check_location(state)
-        settings = SyncSettings(dry_run=dry_run, max_removal_share=max_removal_share, refresh_within=refresh_within)
-        batch = BatchSettings(
-            concurrency=concurrency,
-            users_per_operation=users_per_operation,
-            ordering=ordering,
-            quarantine=quarantine,
-            retry_delays=retry_delays,
-        )
-        observers = SyncObservers(
-            on_plan=on_plan,
-            progress=progress,
-            on_receipt=on_receipt,
-            on_failure=on_failure,
-            on_removal_failure=on_removal_failure,
-            on_wait=on_wait,
-        )
+        call = read_options("sync", options, AudienceSyncOptions.__optional_keys__)
         target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
-        reading = Reading(phone_region, bad_identifiers)
-        opening = self._open_snapshot(members, state, reading, observers, cluster)
+        opening = self._open_snapshot(members, state, call)
         del members  # its rows must not be among the locals of a traceback
         async with (
             opening as snapshot,
@@ -212,33 +164,32 @@ class AudienceUsers(UserList[BatchCounts]):
             with SliceSpill(store.folder) as spill:
                 return await Sync(
                     target=AudienceTarget(
-                        users=attrs.evolve(self, **make_sending_hooks(store, self._sender.clock)),
+                        users=attrs.evolve(self, create_ledger=make_ledgers(store)),
                         snapshot=snapshot,
                         spill=spill,
                         lifetime=lifetime,
-                        settings=batch,
+                        settings=call.settings,
                     ),
                     state=store,
-                    settings=settings,
-                    observers=observers,
+                    settings=call.sync,
+                    observers=call.observers,
                     sender=self._sender,
                     requests=dict.fromkeys(PARTS, self._build_request()),
                 ).run()
 
     @asynccontextmanager
     async def _open_snapshot(
-        self,
-        members: Members | Snapshot,
-        state: StateLocation,
-        reading: Reading,
-        observers: Observers,
-        cluster: ClusterClient | None,
+        self, members: Members | Snapshot, state: StateLocation, call: JobCall
     ) -> AsyncGenerator[Snapshot]:
         """Open the members of a sync, here or on a cluster; a command has opened them already."""
-        if cluster is not None:
+        if call.cluster is not None:
             check_shared(state)
             source = ClusterSource(
-                client=cluster, ids=self._describe_list(), source=members, reading=reading, observers=observers
+                client=call.cluster,
+                ids=self._describe_list(),
+                source=members,
+                reading=call.reading,
+                observers=call.observers,
             )
             async with self.cluster_runner.open_snapshot(source) as snapshot:
                 yield snapshot
@@ -246,7 +197,7 @@ class AudienceUsers(UserList[BatchCounts]):
             yield members
         else:
             async with open_members(members, self._rules.identifiers) as rows:
-                yield MemberRows(rows, reading)
+                yield MemberRows(rows, call.reading)
 
     def stream(
         self,
@@ -255,42 +206,22 @@ class AudienceUsers(UserList[BatchCounts]):
         operation_type: BatchOperationType | str = BatchOperationType.UPDATE,
         effective_at: datetime | None = None,
         expires_at: datetime | None = None,
-        phone_region: str | None = None,
-        bad_identifiers: BadIdentifiers = "fail",
-        concurrency: int = DEFAULTS.concurrency,
-        users_per_operation: int = DEFAULTS.users_per_operation,
-        ordering: Ordering = DEFAULTS.ordering,
-        quarantine: float = DEFAULTS.quarantine,
-        retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: JournalPath | None = None,
-        progress: Callable[[Progress], object] | None = None,
-        on_failure: Callable[[Failure], object] | None = None,
+        **options: Unpack[UserStreamOptions],
     ) -> Receipts[BatchCounts]:
         """Upload or remove members, and iterate over the receipts as they come; `report` is available at any time.
 
         Use the result as a context manager, or iterate to the end.
-        Arguments, settings and exceptions: see `UserList.upload`.
+        Arguments, settings and exceptions: see `upload`.
 
         Args:
             operation_type: `Update` or `Delete`.
             effective_at: when they become members; by default now. A Delete has no times.
+            options: see `UserStreamOptions` in `svc_async.batch.options`.
 
         Contract: `custom_audience_users.batch`.
         """
         operation = self._build_operation(operation_type, effective_at=effective_at, expires_at=expires_at)
-        return self._stream(
-            self._read(members, operation, Reading(phone_region, bad_identifiers)),
-            BatchSettings(
-                concurrency=concurrency,
-                users_per_operation=users_per_operation,
-                ordering=ordering,
-                quarantine=quarantine,
-                retry_delays=retry_delays,
-            ),
-            Observers(progress=progress, on_failure=on_failure),
-            journal,
-            purpose=operation.operation_type,
-        )
+        return self._stream(members, operation, options)
 
     @property
     def _rules(self) -> ListRules:

@@ -2,15 +2,21 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Unpack
 
 import attrs
 
 from svc_async.ads.do_not_reach_lists import USERS_BATCH, BatchCounts
-from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
+from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS, BatchOperationType
 from svc_async.batch.cluster.calls import ListIds
+from svc_async.batch.job import read_options
+from svc_async.batch.lists.members import Members
 from svc_async.batch.lists.operations import Operation
 from svc_async.batch.lists.rules import ListRules
 from svc_async.batch.lists.user_list import UserList
+from svc_async.batch.options import UserStreamOptions, UserUploadOptions
+from svc_async.batch.receipts import Receipts
+from svc_async.batch.report import Report
 from svc_async.clock import months_after
 from svc_async.wire.envelope import Page
 from svc_async.wire.route import Request
@@ -82,6 +88,37 @@ class DoNotReachUsers(UserList[Page[BatchCounts]]):
         Contract: `do_not_reach_users.batch`.
         """
         return (await self._send(operations)).items
+
+    async def upload(
+        self, members: Members, *, expires_at: datetime | None = None, **options: Unpack[UserUploadOptions]
+    ) -> Report:
+        """Add any number of members to the list, or renew them.
+
+        Arguments, settings and exceptions: see `AudienceUsers.upload`.
+
+        Contract: `do_not_reach_users.batch`.
+        """
+        operation = self._build_operation(BatchOperationType.UPDATE, expires_at=expires_at)
+        call = read_options("upload", options, UserUploadOptions.__optional_keys__)
+        job = self._run_members(members, operation, call)
+        del members  # its rows must not be among the locals of a traceback
+        return await job
+
+    def stream(
+        self,
+        members: Members,
+        *,
+        operation_type: BatchOperationType | str = BatchOperationType.UPDATE,
+        expires_at: datetime | None = None,
+        **options: Unpack[UserStreamOptions],
+    ) -> Receipts[Page[BatchCounts]]:
+        """Upload or remove members, and iterate over the receipts as they come; `report` is available at any time.
+
+        Arguments, settings and exceptions: see `AudienceUsers.stream`.
+
+        Contract: `do_not_reach_users.batch`.
+        """
+        return self._stream(members, self._build_operation(operation_type, expires_at=expires_at), options)
 
     @property
     def _rules(self) -> ListRules:

@@ -4,35 +4,29 @@ Both take operations, each with users and times. Their `ListRules` state the dif
 """
 
 import abc
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 import attrs
 
 from svc_async.ads.vocabulary import BatchOperationType
-from svc_async.batch.cluster.calls import ClusterCall, ClusterClient, ClusterRunner, ListIds, NoCluster
-from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
+from svc_async.batch.cluster.calls import ClusterCall, ClusterRunner, ListIds, NoCluster
+from svc_async.batch.job import JobCall, read_options
+from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
 from svc_async.batch.lists.destination import Counted, ListDestination
 from svc_async.batch.lists.members import MemberReader, Members
 from svc_async.batch.lists.operations import Operation, OperationParser, Operations, UserOperation
 from svc_async.batch.lists.rules import ListRules
-from svc_async.batch.packing.lane_count import count_lanes
+from svc_async.batch.options import UserApplyOptions, UserStreamOptions, UserUploadOptions
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.receipts import Receipts
-from svc_async.batch.report import Failure, Progress, Receipt, Report
+from svc_async.batch.report import Receipt, Report
 from svc_async.batch.sender import BatchSender
-from svc_async.batch.settings import (
-    DEFAULTS,
-    BatchSettings,
-    JobSizes,
-    Observers,
-    Ordering,
-    Reading,
-)
+from svc_async.batch.settings import JobSizes, Reading
 from svc_async.batch.source import RowSource
 from svc_async.batch.uploader import Uploader
-from svc_async.users.encoding import BadIdentifiers, MemberEncoder
+from svc_async.users.encoding import MemberEncoder
 from svc_async.wire.envelope import make_unexpected
 from svc_async.wire.params import timestamp
 from svc_async.wire.route import Request, Surface
@@ -55,7 +49,6 @@ class UserList(abc.ABC, Generic[T]):
         sizes: the amounts in which jobs work.
         create_ledger: creates the ledger of a job.
         cluster_runner: runs jobs on clusters.
-        before_sending, at_sending: called for each request of a job; see `make_job_sender`.
     """
 
     _sender: BatchSender = attrs.field(repr=False)
@@ -66,8 +59,6 @@ class UserList(abc.ABC, Generic[T]):
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
     cluster_runner: ClusterRunner = attrs.field(factory=NoCluster, kw_only=True, repr=False)
-    before_sending: Callable[[], Awaitable[object]] | None = attrs.field(default=None, kw_only=True, repr=False)
-    at_sending: Callable[[], object] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     @property
     @abc.abstractmethod
@@ -89,132 +80,17 @@ class UserList(abc.ABC, Generic[T]):
     def _confirms(self, answer: T, sent: int) -> bool:
         """Return whether the service accepted everything that was sent."""
 
-    async def upload(
-        self,
-        members: Members,
-        *,
-        expires_at: datetime | None = None,
-        phone_region: str | None = None,
-        bad_identifiers: BadIdentifiers = "fail",
-        concurrency: int = DEFAULTS.concurrency,
-        users_per_operation: int = DEFAULTS.users_per_operation,
-        ordering: Ordering = DEFAULTS.ordering,
-        quarantine: float = DEFAULTS.quarantine,
-        retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: JournalPath | None = None,
-        cluster: ClusterClient | None = None,
-        shards: int | None = None,
-        progress: Callable[[Progress], object] | None = None,
-        on_receipt: Callable[[Receipt], object] | None = None,
-        on_failure: Callable[[Failure], object] | None = None,
-    ) -> Report:
-        """Add any number of members to the list, or renew them.
-
-        Values may be raw, and are then normalised and hashed, or hashes already. A row that breaks a rule fails by
-        itself. Rows that share their first identifier, in the order partner_user_id, svc_id, email, phone_number,
-        handle, device_id, are applied in input order; rows that share only a later one are not ordered.
-
-        A `str` or `Path` is the path or `file://` URL of a local file: CSV, TSV, JSON lines or Parquet, compressed or
-        not. The format is detected from the content. The file is checked before anything is sent. For mapped columns
-        or other encodings, pass the `rows()` of `svc_async.sources.detect.open_source`. No other URL is fetched.
-
-        Settings and observers: see `BatchSettings` and `Observers` in `svc_async.batch.settings`.
-
-        Args:
-            members: mappings with the service's keys, each a string or several; `Rows` or `Columns`, which are faster;
-                a table of Arrow, whose columns are recognised as those of a file; or a file.
-            expires_at: when they cease to be members; by default in 13 months.
-            phone_region: the region of national phone numbers, such as `DE`; needs the extra `phone`.
-            bad_identifiers: whether a row with an identifier that breaks its rule fails ("fail"), or is sent with its
-                other identifiers ("drop"); `Report.partly_valid` counts these rows.
-            journal: path of the journal, or `state.journal(name)`. Repeat the call after a crash to resume; a finished
-                job returns its report at once. The source must yield the same rows; a one-shot iterator is first
-                spooled, hashed, with the journal.
-            cluster: a `distributed.Client(..., asynchronous=True)` whose workers do the job; see `ClusterCall`.
-            shards: into how many parts a new job on a cluster is divided; by default, as its rows need.
-
-        Raises:
-            InvalidArgument: invalid setting (nothing read).
-            UnusableFile: the file cannot be read, or the journal is locked or belongs to another job or source
-                (nothing sent).
-            BatchError: the job could not be finished; `report` says what became of the rows that were read.
-        """
-        job = self._run_members(
-            members,
-            self._build_operation(BatchOperationType.UPDATE, expires_at=expires_at),
-            BatchSettings(
-                concurrency=concurrency,
-                users_per_operation=users_per_operation,
-                ordering=ordering,
-                quarantine=quarantine,
-                retry_delays=retry_delays,
-            ),
-            Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure),
-            reading=Reading(phone_region, bad_identifiers),
-            journal=journal,
-            cluster=cluster,
-            shards=shards,
-        )
-        del members  # its rows must not be among the locals of a traceback
-        return await job
-
-    async def remove(
-        self,
-        members: Members,
-        *,
-        phone_region: str | None = None,
-        bad_identifiers: BadIdentifiers = "fail",
-        concurrency: int = DEFAULTS.concurrency,
-        users_per_operation: int = DEFAULTS.users_per_operation,
-        ordering: Ordering = DEFAULTS.ordering,
-        quarantine: float = DEFAULTS.quarantine,
-        retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: JournalPath | None = None,
-        cluster: ClusterClient | None = None,
-        shards: int | None = None,
-        progress: Callable[[Progress], object] | None = None,
-        on_receipt: Callable[[Receipt], object] | None = None,
-        on_failure: Callable[[Failure], object] | None = None,
-    ) -> Report:
+    async def remove(self, members: Members, **options: Unpack[UserUploadOptions]) -> Report:
         """Remove members from the list: everybody who has any of the identifiers of a row.
 
         Arguments, settings and exceptions: see `upload`.
         """
-        job = self._run_members(
-            members,
-            self._build_operation(BatchOperationType.DELETE),
-            BatchSettings(
-                concurrency=concurrency,
-                users_per_operation=users_per_operation,
-                ordering=ordering,
-                quarantine=quarantine,
-                retry_delays=retry_delays,
-            ),
-            Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure),
-            reading=Reading(phone_region, bad_identifiers),
-            journal=journal,
-            cluster=cluster,
-            shards=shards,
-        )
+        call = read_options("remove", options, UserUploadOptions.__optional_keys__)
+        job = self._run_members(members, self._build_operation(BatchOperationType.DELETE), call)
         del members  # its rows must not be among the locals of a traceback
         return await job
 
-    async def apply(
-        self,
-        operations: Operations,
-        *,
-        phone_region: str | None = None,
-        bad_identifiers: BadIdentifiers = "fail",
-        concurrency: int = DEFAULTS.concurrency,
-        users_per_operation: int = DEFAULTS.users_per_operation,
-        ordering: Ordering = DEFAULTS.ordering,
-        quarantine: float = DEFAULTS.quarantine,
-        retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: JournalPath | None = None,
-        progress: Callable[[Progress], object] | None = None,
-        on_receipt: Callable[[Receipt], object] | None = None,
-        on_failure: Callable[[Failure], object] | None = None,
-    ) -> Report:
+    async def apply(self, operations: Operations, **options: Unpack[UserApplyOptions]) -> Report:
         """Apply any number of operations, with any number of users each.
 
         Each user is a row, and positions count users across the operations. Users keep the type and the times of
@@ -225,62 +101,12 @@ class UserList(abc.ABC, Generic[T]):
 
         Args:
             operations: as for `send`, as an iterable or async iterable.
+            options: see `UserApplyOptions` in `svc_async.batch.options`.
         """
-        reading = Reading(phone_region, bad_identifiers)
-        source = self._create_reader(reading).read_operations(operations, self._parse)
-        return await self._create_uploader(
-            attrs.evolve(source, settings=attrs.asdict(reading)),
-            BatchSettings(
-                concurrency=concurrency,
-                users_per_operation=users_per_operation,
-                ordering=ordering,
-                quarantine=quarantine,
-                retry_delays=retry_delays,
-            ),
-            Observers(progress=progress, on_receipt=on_receipt, on_failure=on_failure),
-            journal,
-            "operations",
-        ).run()
-
-    def stream(
-        self,
-        members: Members,
-        *,
-        operation_type: BatchOperationType | str = BatchOperationType.UPDATE,
-        expires_at: datetime | None = None,
-        phone_region: str | None = None,
-        bad_identifiers: BadIdentifiers = "fail",
-        concurrency: int = DEFAULTS.concurrency,
-        users_per_operation: int = DEFAULTS.users_per_operation,
-        ordering: Ordering = DEFAULTS.ordering,
-        quarantine: float = DEFAULTS.quarantine,
-        retry_delays: Sequence[float] = DEFAULTS.retry_delays,
-        journal: JournalPath | None = None,
-        progress: Callable[[Progress], object] | None = None,
-        on_failure: Callable[[Failure], object] | None = None,
-    ) -> Receipts[T]:
-        """Upload or remove members, and iterate over the receipts as they come; `report` is available at any time.
-
-        Use the result as a context manager, or iterate to the end.
-        Arguments, settings and exceptions: see `upload`.
-
-        Args:
-            operation_type: `Update` or `Delete`; a Delete has no times.
-        """
-        operation = self._build_operation(operation_type, expires_at=expires_at)
-        return self._stream(
-            self._read(members, operation, Reading(phone_region, bad_identifiers)),
-            BatchSettings(
-                concurrency=concurrency,
-                users_per_operation=users_per_operation,
-                ordering=ordering,
-                quarantine=quarantine,
-                retry_delays=retry_delays,
-            ),
-            Observers(progress=progress, on_failure=on_failure),
-            journal,
-            purpose=operation.operation_type,
-        )
+        call = read_options("apply", options, UserApplyOptions.__optional_keys__)
+        source = self._create_reader(call.reading).read_operations(operations, self._parse)
+        source = attrs.evolve(source, settings=attrs.asdict(call.reading))
+        return await self._create_uploader(source, call, "operations").run()
 
     async def _send(self, operations: Sequence[Operation]) -> T:
         """Send one request, which the service accepts or refuses as a whole."""
@@ -319,82 +145,54 @@ class UserList(abc.ABC, Generic[T]):
         times = {name: timestamp(moment) for name, moment in operation.times}
         return attrs.evolve(source, settings={**attrs.asdict(reading), **times})
 
-    async def _run_members(
-        self,
-        members: Members,
-        operation: UserOperation,
-        settings: BatchSettings,
-        observers: Observers,
-        *,
-        reading: Reading,
-        journal: JournalPath | None,
-        cluster: ClusterClient | None,
-        shards: int | None,
-    ) -> Report:
-        if cluster is None:
-            source = self._read(members, operation, reading)
+    async def _run_members(self, members: Members, operation: UserOperation, call: JobCall) -> Report:
+        if call.cluster is None:
+            source = self._read(members, operation, call.reading)
             del members
-            return await self._create_uploader(source, settings, observers, journal, operation.operation_type).run()
+            return await self._create_uploader(source, call, operation.operation_type).run()
         return await self.cluster_runner.run(
             ClusterCall(
-                client=cluster,
-                shards=shards,
+                client=call.cluster,
+                shards=call.shards,
                 ids=self._describe_list(),
                 operation=operation.operation_type,
                 source=members,
-                settings=settings,
-                reading=reading,
+                settings=call.settings,
+                reading=call.reading,
                 times=dict(operation.times),
-                journal=journal,
-                observers=observers,
+                journal=call.journal,
+                observers=call.observers,
             )
         )
 
-    def _stream(
-        self,
-        source: RowSource,
-        settings: BatchSettings,
-        observers: Observers,
-        journal: JournalPath | None,
-        *,
-        purpose: str,
-    ) -> Receipts[T]:
-        return Receipts(
-            lambda on_receipt: self._create_uploader(
-                source, settings, attrs.evolve(observers, on_receipt=on_receipt), journal, purpose
-            ),
-        )
+    def _stream(self, members: Members, operation: UserOperation, options: UserStreamOptions) -> Receipts[T]:
+        call = read_options("stream", options, UserStreamOptions.__optional_keys__)
+        source = self._read(members, operation, call.reading)
 
-    def _create_uploader(
-        self,
-        source: RowSource,
-        settings: BatchSettings,
-        observers: Observers,
-        journal: JournalPath | None,
-        purpose: str,
-    ) -> Uploader[T]:
+        def create(on_receipt: Callable[[Receipt], object]) -> Uploader[T]:
+            observers = attrs.evolve(call.observers, on_receipt=on_receipt)
+            return self._create_uploader(source, attrs.evolve(call, observers=observers), operation.operation_type)
+
+        return Receipts(create)
+
+    def _create_uploader(self, source: RowSource, call: JobCall, purpose: str) -> Uploader[T]:
         destination = ListDestination(
             empty=self._build_request(),
             confirms=self._confirms,
             counted=self.counted,
             rules=self._rules,
-            limits=attrs.evolve(self.limits, per_operation=settings.users_per_operation),
+            limits=attrs.evolve(self.limits, per_operation=call.settings.users_per_operation),
             purpose=purpose,
             host=self._host,
             settings=source.settings,
         )
-        pace = self._sender.find_pace(destination.empty)
-        lanes = count_lanes(destination.limits, settings.concurrency, memory=self._sender.memory.total, pace=pace)
         return Uploader(
             source,
             sender=self._sender,
             destination=destination,
-            settings=settings,
-            observers=observers,
-            ledger=self.create_ledger(
-                journal, destination=destination, settings=settings, lanes=lanes, clock=self._sender.clock
-            ),
+            settings=call.settings,
+            observers=call.observers,
+            journal=call.journal,
+            create_ledger=self.create_ledger,
             sizes=self.sizes,
-            before_sending=self.before_sending,
-            at_sending=self.at_sending,
         )

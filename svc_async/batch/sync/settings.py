@@ -23,12 +23,7 @@ _OBSERVER = or_none(PLAIN_FUNCTION)
 
 @attrs.frozen(kw_only=True)
 class SyncSettings:
-    """What a sync may do.
-
-    Attributes:
-        dry_run: compare only; nothing is sent.
-        max_removal_share: the largest share of the rows on the list that may be removed; 1 for any.
-        refresh_within: rows that expire within this time are sent again.
+    """What a sync may do: keywords of `SyncOptions` and `AudienceSyncOptions` in `svc_async.batch.options`.
 
     Raises:
         InvalidArgument: a setting breaks its rule.
@@ -52,14 +47,7 @@ SYNC_DEFAULTS = SyncSettings()
 
 @attrs.frozen(kw_only=True)
 class SyncObservers(Observers):
-    """Functions that a sync calls as it proceeds: plain functions, as `Observers` has them.
-
-    Attributes:
-        on_plan: called with the plan, before anything is sent.
-        on_removal_failure: called with each removal that failed; its position counts the removals.
-        on_wait: called with the seconds for which a part of the rows waits, because requests of an earlier run may
-            still take effect.
-    """
+    """Functions that a sync calls as it proceeds: those of a job, and keywords of `SyncOptions`."""
 
     on_plan: Callable[[Plan], object] | None = attrs.field(default=None, validator=_OBSERVER)
     on_removal_failure: Callable[[Failure], object] | None = attrs.field(default=None, validator=_OBSERVER)

@@ -6,12 +6,15 @@ Removals go first: the service removes whoever has an identifier, and a user who
 an earlier run may still take effect, what could cross them is sent in a second stage, when the quarantine is over.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypedDict, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
+from svc_async.batch.journal.ledger import LedgerFactory
+from svc_async.batch.lane import Lane
+from svc_async.batch.ledger import Ledger
 from svc_async.batch.recovery import summarize
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.sender import Sender
@@ -26,7 +29,7 @@ from svc_async.clock import Clock, find_boot, read_boottime
 from svc_async.errors import BatchError, Sent, SvcError
 from svc_async.wire.route import Request
 
-__all__ = ["SendingHooks", "Sync", "SyncTarget", "UpsertObservers", "make_sending_hooks"]
+__all__ = ["Sync", "SyncTarget", "UpsertObservers", "make_ledgers"]
 
 T = TypeVar("T")
 
@@ -344,19 +347,25 @@ class _PartRecorder:
             numbers.clear()
 
 
-class SendingHooks(TypedDict):
-    """What a list calls for each request of a job, as its attributes."""
+@attrs.define(eq=False, slots=False)
+class SyncLedger(Ledger):
+    """The ledger of the jobs of a sync: its state notes each request before it is sent."""
 
-    before_sending: Callable[[], Awaitable[object]]
-    at_sending: Callable[[], object]
+    state: SyncStore
+    clock: Clock
+
+    async def intend(self, _lane: Lane, _packed: Iterable[Collection[int]], /) -> None:
+        """Store that a request is about to be sent."""
+        await self.state.admit(lambda: _read_clocks(self.clock))
+
+    def check_sendable(self) -> None:
+        """Make sure that the request goes out soon after the note."""
+        self.state.check_sendable(_read_clocks(self.clock))
 
 
-def make_sending_hooks(state: SyncStore, clock: Clock) -> SendingHooks:
-    """Return what a list calls for each request of a sync: the state notes it, and it goes out soon after the note."""
-    return {
-        "before_sending": lambda: state.admit(lambda: _read_clocks(clock)),
-        "at_sending": lambda: state.check_sendable(_read_clocks(clock)),
-    }
+def make_ledgers(state: SyncStore) -> LedgerFactory:
+    """Return what creates the ledgers of the jobs of a sync, in place of `create_ledger`."""
+    return lambda _journal, *, lanes, clock, **_: SyncLedger(lanes, state, clock)
 
 
 def _read_clocks(clock: Clock) -> ClockReading:

@@ -20,7 +20,7 @@ from svc_async.cli.cluster.work import ClusterRows, ClusterWork, make_work
 from svc_async.cli.exit_codes import Interrupted, explain
 from svc_async.cli.failures import FailureList, name_failures_file
 from svc_async.cli.job_page import describe_target
-from svc_async.cli.options import ClusterOptions, JournalOptions, RunOptions, WorkerOptions
+from svc_async.cli.options import ClusterFlags, JournalFlags, RunFlags, WorkerFlags
 from svc_async.cli.outcome import JobOutcome, check_report
 from svc_async.cli.output.console import print_error, say, stderr
 from svc_async.cli.output.json_output import show_json
@@ -42,9 +42,7 @@ _LOCAL = "local"
 _STATE_VARIABLE = "SVC_STATE_URL"
 
 
-def run_on_cluster(
-    spec: JobSpec, file: str, options: RunOptions, journal: JournalOptions, cluster: WorkerOptions
-) -> int:
+def run_on_cluster(spec: JobSpec, file: str, options: RunFlags, journal: JournalFlags, cluster: WorkerFlags) -> int:
     """Run a job on a cluster and return the exit code.
 
     Raises:
@@ -53,15 +51,15 @@ def run_on_cluster(
     _check(spec, options, journal, cluster)
     if options.report is not None:
         check_report(options.report)
-    shards = cluster.shards if isinstance(cluster, ClusterOptions) else None
+    shards = cluster.shards if isinstance(cluster, ClusterFlags) else None
     work = make_work(spec, options, shards=shards, job=journal.job)
     return asyncio.run(_ClusterJob(spec, file, options, cluster, work).run())
 
 
-def _check(spec: JobSpec, options: RunOptions, journal: JournalOptions, cluster: WorkerOptions) -> None:
+def _check(spec: JobSpec, options: RunFlags, journal: JournalFlags, cluster: WorkerFlags) -> None:
     spec.target.check()
     if cluster.cluster is None:
-        options_given = "--workers and --shards" if isinstance(cluster, ClusterOptions) else "--workers"
+        options_given = "--workers and --shards" if isinstance(cluster, ClusterFlags) else "--workers"
         raise InvalidArgument("--cluster", f"must be given with {options_given}")
     if cluster.cluster != _LOCAL and ":" not in cluster.cluster:
         raise InvalidArgument("--cluster", "must be local, or the address of a scheduler: tcp://HOST:8786")
@@ -112,8 +110,8 @@ class _ClusterJob:
 
     spec: JobSpec
     file: str
-    options: RunOptions
-    cluster: WorkerOptions
+    options: RunFlags
+    cluster: WorkerFlags
     work: ClusterWork
 
     async def run(self) -> int:
@@ -201,7 +199,7 @@ def _find_report(error: BatchError) -> Report:
     return error.report.total if isinstance(error.report, SyncReport) else error.report
 
 
-def _check_extra(options: RunOptions, cluster: WorkerOptions) -> None:
+def _check_extra(options: RunFlags, cluster: WorkerFlags) -> None:
     """Check that a cluster can be used, before anything is started.
 
     Raises:
@@ -211,7 +209,7 @@ def _check_extra(options: RunOptions, cluster: WorkerOptions) -> None:
     import_cluster("clients", extra="local-cluster" if embedded else "cluster")
 
 
-def _open_client(options: WorkerOptions) -> Any:
+def _open_client(options: WorkerFlags) -> Any:
     clients = import_cluster("clients")
     logging.getLogger("distributed").setLevel(logging.ERROR)  # what happens to workers is no news to users
     if options.cluster == _LOCAL:
@@ -220,7 +218,7 @@ def _open_client(options: WorkerOptions) -> Any:
 
 
 @asynccontextmanager
-async def _open_state_url(options: RunOptions, cluster: WorkerOptions) -> AsyncGenerator[str | None]:
+async def _open_state_url(options: RunFlags, cluster: WorkerFlags) -> AsyncGenerator[str | None]:
     """Return the URL of the shared state; on this machine, of an embedded one if none is set.
 
     Workers on this machine find it in the environment.
@@ -247,7 +245,7 @@ async def _start_embedded_state(stack: AsyncExitStack) -> SharedState:
         raise InvalidArgument("--cluster", f"local without --state-url {error.rule}") from None
 
 
-def _check_url_of_workers(options: RunOptions, url: str) -> None:
+def _check_url_of_workers(options: RunFlags, url: str) -> None:
     """Check that workers find the same URL, which they read from the profile that this process has found."""
     profile = profiles.find(options.profile).profile
     if profiles.find_state_url(profile) != url:

@@ -12,7 +12,7 @@ from svc_async.batch.settings import Observers, Reading
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.failures import FailureList
 from svc_async.cli.job_journal import describe_ids
-from svc_async.cli.options import RunOptions
+from svc_async.cli.options import RunFlags
 from svc_async.cli.outcome import Work
 from svc_async.cli.output.wording import count
 from svc_async.cli.sync_command import SyncWork
@@ -81,7 +81,7 @@ class ClusterWork(Work, Protocol):
         ...
 
 
-def make_work(spec: JobSpec, options: RunOptions, *, shards: int | None, job: str | None) -> ClusterWork:
+def make_work(spec: JobSpec, options: RunFlags, *, shards: int | None, job: str | None) -> ClusterWork:
     """Return what a job does.
 
     Args:
@@ -98,7 +98,7 @@ class _ClusterUpload:
     """Uploads rows, or removes them."""
 
     spec: UploadSpec
-    options: RunOptions
+    options: RunFlags
     shards: int | None
     job: str | None
     more: Mapping[str, int] = attrs.field(factory=dict, init=False)
@@ -143,7 +143,7 @@ class _ClusterSync:
     """Syncs a list: the workers read its source, and this process compares and sends."""
 
     spec: SyncSpec
-    options: RunOptions
+    options: RunFlags
     _sync: SyncWork = attrs.field(init=False)
     _source: ClusterRows = attrs.field(init=False)
     journal: None = attrs.field(default=None, init=False)

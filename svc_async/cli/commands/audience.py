@@ -3,15 +3,15 @@
 from cyclopts import App
 
 from svc_async.cli.options import (
-    BatchOptions,
-    ClusterOptions,
+    BatchFlags,
+    ClusterFlags,
     InputFile,
-    JournalOptions,
-    RefreshOptions,
-    RunOptions,
-    SyncOptions,
-    UserOptions,
-    WorkerOptions,
+    JournalFlags,
+    RefreshFlags,
+    RunFlags,
+    SyncFlags,
+    UserFlags,
+    WorkerFlags,
     absolute,
 )
 from svc_async.cli.upload_command import batch_settings, parse_time, source_spec, start, sync_settings
@@ -21,8 +21,8 @@ __all__ = ["app"]
 
 app = App(name="audience")
 
-_RUN, _BATCH, _USERS, _JOURNAL = RunOptions(), BatchOptions(), UserOptions(), JournalOptions()
-_SYNC, _REFRESH, _CLUSTER, _WORKERS = SyncOptions(), RefreshOptions(), ClusterOptions(), WorkerOptions()
+_RUN, _BATCH, _USERS, _JOURNAL = RunFlags(), BatchFlags(), UserFlags(), JournalFlags()
+_SYNC, _REFRESH, _CLUSTER, _WORKERS = SyncFlags(), RefreshFlags(), ClusterFlags(), WorkerFlags()
 
 
 @app.command
@@ -32,11 +32,11 @@ def upload(
     *,
     account: str | None = None,
     audience: str | None = None,
-    run: RunOptions = _RUN,
-    batch: BatchOptions = _BATCH,
-    users: UserOptions = _USERS,
-    journal: JournalOptions = _JOURNAL,
-    cluster: ClusterOptions = _CLUSTER,
+    run: RunFlags = _RUN,
+    batch: BatchFlags = _BATCH,
+    users: UserFlags = _USERS,
+    journal: JournalFlags = _JOURNAL,
+    cluster: ClusterFlags = _CLUSTER,
     effective_at: str | None = None,
     expires_at: str | None = None,
 ) -> int:
@@ -71,11 +71,11 @@ def remove(
     *,
     account: str | None = None,
     audience: str | None = None,
-    run: RunOptions = _RUN,
-    batch: BatchOptions = _BATCH,
-    users: UserOptions = _USERS,
-    journal: JournalOptions = _JOURNAL,
-    cluster: ClusterOptions = _CLUSTER,
+    run: RunFlags = _RUN,
+    batch: BatchFlags = _BATCH,
+    users: UserFlags = _USERS,
+    journal: JournalFlags = _JOURNAL,
+    cluster: ClusterFlags = _CLUSTER,
 ) -> int:
     """Remove the users of a file from an audience: everybody who has one of their identifiers.
 
@@ -106,12 +106,12 @@ def sync(
     *,
     account: str | None = None,
     audience: str | None = None,
-    run: RunOptions = _RUN,
-    batch: BatchOptions = _BATCH,
-    users: UserOptions = _USERS,
-    sync: SyncOptions = _SYNC,
-    refresh: RefreshOptions = _REFRESH,
-    cluster: WorkerOptions = _WORKERS,
+    run: RunFlags = _RUN,
+    batch: BatchFlags = _BATCH,
+    users: UserFlags = _USERS,
+    sync: SyncFlags = _SYNC,
+    refresh: RefreshFlags = _REFRESH,
+    cluster: WorkerFlags = _WORKERS,
 ) -> int:
     """Make an audience equal to a file, by sending only what changed since the last sync.
 

@@ -9,15 +9,15 @@ from cyclopts import App
 
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import (
-    BatchOptions,
-    ClusterOptions,
-    FeedOptions,
+    BatchFlags,
+    ClusterFlags,
+    FeedFlags,
     InputFile,
-    JournalOptions,
+    JournalFlags,
     JsonFlag,
-    RunOptions,
-    SyncOptions,
-    WorkerOptions,
+    RunFlags,
+    SyncFlags,
+    WorkerFlags,
     absolute,
 )
 from svc_async.cli.output.json_output import show_json
@@ -33,8 +33,8 @@ app = App(name="catalog")
 
 _NAMES = ("id", "product_key")
 
-_RUN, _BATCH, _FEED, _JOURNAL = RunOptions(), BatchOptions(), FeedOptions(), JournalOptions()
-_SYNC, _CLUSTER, _WORKERS = SyncOptions(), ClusterOptions(), WorkerOptions()
+_RUN, _BATCH, _FEED, _JOURNAL = RunFlags(), BatchFlags(), FeedFlags(), JournalFlags()
+_SYNC, _CLUSTER, _WORKERS = SyncFlags(), ClusterFlags(), WorkerFlags()
 
 
 @app.command
@@ -43,11 +43,11 @@ def upload(
     /,
     *,
     catalog: str | None = None,
-    run: RunOptions = _RUN,
-    batch: BatchOptions = _BATCH,
-    options: FeedOptions = _FEED,
-    journal: JournalOptions = _JOURNAL,
-    cluster: ClusterOptions = _CLUSTER,
+    run: RunFlags = _RUN,
+    batch: BatchFlags = _BATCH,
+    options: FeedFlags = _FEED,
+    journal: JournalFlags = _JOURNAL,
+    cluster: ClusterFlags = _CLUSTER,
 ) -> int:
     """Create and update the products of a merchant's feed. Products that are not in the feed stay.
 
@@ -70,11 +70,11 @@ def delete(
     /,
     *,
     catalog: str | None = None,
-    run: RunOptions = _RUN,
-    batch: BatchOptions = _BATCH,
-    options: FeedOptions = _FEED,
-    journal: JournalOptions = _JOURNAL,
-    cluster: ClusterOptions = _CLUSTER,
+    run: RunFlags = _RUN,
+    batch: BatchFlags = _BATCH,
+    options: FeedFlags = _FEED,
+    journal: JournalFlags = _JOURNAL,
+    cluster: ClusterFlags = _CLUSTER,
 ) -> int:
     """Delete products for good, by the keys that the service has given them.
 
@@ -128,11 +128,11 @@ def sync(
     /,
     *,
     catalog: str | None = None,
-    run: RunOptions = _RUN,
-    batch: BatchOptions = _BATCH,
-    options: FeedOptions = _FEED,
-    sync: SyncOptions = _SYNC,
-    cluster: WorkerOptions = _WORKERS,
+    run: RunFlags = _RUN,
+    batch: BatchFlags = _BATCH,
+    options: FeedFlags = _FEED,
+    sync: SyncFlags = _SYNC,
+    cluster: WorkerFlags = _WORKERS,
 ) -> int:
     """Make a catalog equal to a feed, by sending only what changed since the last sync.
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from svc_async.cli.options import BatchOptions, ClusterOptions, InputFile, JournalOptions, RunOptions, UserOptions
+from svc_async.cli.options import BatchFlags, ClusterFlags, InputFile, JournalFlags, RunFlags, UserFlags
 from svc_async.cli.upload_command import batch_settings, parse_time, source_spec, start
 from svc_async.jobs.spec import TargetSpec, UploadSpec
 
@@ -12,8 +12,8 @@ __all__ = ["app"]
 
 app = App(name="do-not-reach")
 
-_RUN, _BATCH, _USERS, _JOURNAL = RunOptions(), BatchOptions(), UserOptions(), JournalOptions()
-_CLUSTER = ClusterOptions()
+_RUN, _BATCH, _USERS, _JOURNAL = RunFlags(), BatchFlags(), UserFlags(), JournalFlags()
+_CLUSTER = ClusterFlags()
 
 
 @app.command
@@ -23,11 +23,11 @@ def upload(
     *,
     account: str | None = None,
     list_id: Annotated[str | None, Parameter(name="--list")] = None,
-    run: RunOptions = _RUN,
-    batch: BatchOptions = _BATCH,
-    users: UserOptions = _USERS,
-    journal: JournalOptions = _JOURNAL,
-    cluster: ClusterOptions = _CLUSTER,
+    run: RunFlags = _RUN,
+    batch: BatchFlags = _BATCH,
+    users: UserFlags = _USERS,
+    journal: JournalFlags = _JOURNAL,
+    cluster: ClusterFlags = _CLUSTER,
     expires_at: str | None = None,
 ) -> int:
     """Add the users of a file to a do-not-reach list, by e-mail address and phone number.
@@ -57,11 +57,11 @@ def remove(
     *,
     account: str | None = None,
     list_id: Annotated[str | None, Parameter(name="--list")] = None,
-    run: RunOptions = _RUN,
-    batch: BatchOptions = _BATCH,
-    users: UserOptions = _USERS,
-    journal: JournalOptions = _JOURNAL,
-    cluster: ClusterOptions = _CLUSTER,
+    run: RunFlags = _RUN,
+    batch: BatchFlags = _BATCH,
+    users: UserFlags = _USERS,
+    journal: JournalFlags = _JOURNAL,
+    cluster: ClusterFlags = _CLUSTER,
 ) -> int:
     """Remove the users of a file from a do-not-reach list.
 

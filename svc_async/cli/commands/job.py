@@ -26,7 +26,7 @@ from svc_async.cli.job_page import (
     list_reasons,
 )
 from svc_async.cli.job_waits import find_waits
-from svc_async.cli.options import Flag, JournalOptions, JsonFlag, RunOptions, StateUrl, absolute, check_port
+from svc_async.cli.options import Flag, JournalFlags, JsonFlag, RunFlags, StateUrl, absolute, check_port
 from svc_async.cli.outcome import check_report, write_json_report, write_report
 from svc_async.cli.output.console import Part, say, show
 from svc_async.cli.output.json_output import show_item, show_json
@@ -170,7 +170,7 @@ def resume(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
     note = JobNote.read(record)
     if note.cluster_job is not None:
         raise InvalidArgument("--job", f"is resumed by its command: run the job {note.cluster_job} on a cluster again")
-    options = RunOptions(
+    options = RunFlags(
         profile=state.profile or note.profile,
         state_url=state.state_url,
         failures_file=Path(note.failures_file) if note.failures_file else None,
@@ -178,7 +178,7 @@ def resume(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
         as_json=as_json,
     )
     file = None if path is None else Path(absolute(path))
-    journal = JournalOptions(journal=file, job=state.job, resume_spool=record.spooled)
+    journal = JournalFlags(journal=file, job=state.job, resume_spool=record.spooled)
     return start(note.spec, note.spec.source.path, options, journal)
 
 
