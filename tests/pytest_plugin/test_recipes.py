@@ -5,7 +5,7 @@ import pytest
 from tests.support.recipes import RUNNERS, read_recipes, write_recipes
 
 pytest_plugins = ["pytester"]
-pytestmark = [pytest.mark.plugin, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("name", RUNNERS)
