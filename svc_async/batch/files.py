@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from svc_async.batch.source import RowSource, Slice
+from svc_async.cancellation import in_thread
 from svc_async.errors import InvalidArgument, SvcError
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
-from svc_async.sqlite import in_thread
 
 __all__ = ["open_file", "read_file"]
 

@@ -7,7 +7,7 @@ from typing import Generic, Self, TypeVar
 
 from svc_async.batch.report import Receipt, Report
 from svc_async.batch.uploader import Uploader
-from svc_async.sqlite import wait_through_cancellation
+from svc_async.cancellation import wait_through_cancellation
 
 __all__ = ["Receipts"]
 

@@ -104,7 +104,7 @@ _ADVICE_BY_PROBLEM: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "failures_file": {"^cannot be written to ": "give another path with --failures-file"},
         "state": {
-            " file is not a database$| is not a sync state$": "give the file of an earlier sync, or a new name",
+            " is not a sync state$": "give the file of an earlier sync, or a new name",
             " cannot be created: ": "it is the folder of states by default; name a file in another one with --state",
         },
     }
@@ -114,7 +114,7 @@ _GIVE_JOURNAL = "give the journal file, such as FILE.journal"
 _SYNC_AGAIN = "a sync has a state instead: run it again, or with --dry-run"
 _OF_STATE = (".sqlite", ".state")
 """How the names of the states of syncs mostly end."""
-_NOT_A_JOURNAL = (" cannot be read: file is not a database", " is not a journal")
+_NOT_A_JOURNAL = " is not a journal"
 _HOW_TO_FIND_IDS: Mapping[str, str] = MappingProxyType(
     {
         "account_id": "`svc-async accounts list` shows yours, and ",
@@ -238,7 +238,7 @@ def _explain_problem(parameter: str, problem: str) -> str:
     if parameter == "profile" and problem.startswith(_NO_DEFAULT):
         return f"there is no profile 'default' in {problem.removeprefix(_NO_DEFAULT)}; {_HOW_TO_MAKE_DEFAULT}"
     if parameter == "journal" and problem.endswith(_NOT_A_JOURNAL):
-        path = problem.removesuffix(_NOT_A_JOURNAL[0]).removesuffix(_NOT_A_JOURNAL[1])
+        path = problem.removesuffix(_NOT_A_JOURNAL)
         next_step = _SYNC_AGAIN if path.endswith(_OF_STATE) else _GIVE_JOURNAL
         return f"{name} {path} is not a journal; {next_step}"
     if parameter in {"credentials", "profile"}:

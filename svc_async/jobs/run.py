@@ -16,13 +16,13 @@ from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.report import Report
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
+from svc_async.cancellation import in_thread
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.spec import JobSpec, ListKind, Operation, SyncSpec, TargetSpec, UploadSpec, to_plain
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT, open_feed, open_source
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
 from svc_async.sources.source import ProductFeed, ReplayableRows, ReplayableSource, UnparsedRow, UserSource
-from svc_async.sqlite import in_thread
 from svc_async.users.names import USERS
 from svc_async.users.tables import Rows
 

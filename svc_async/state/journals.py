@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import attrs
 
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.journal.records import MAX_SIZE, Records, check_rows
+from svc_async.batch.journal.records import JournalRecords
 from svc_async.batch.journal.state import JobState
 from svc_async.batch.journal.store import Begin, JournalStore
 from svc_async.state.errors import UnusableState
 from svc_async.state.journal_store import JournalRun, StateStore
+from svc_async.store.records import MAX_SIZE, DamagedRecord, check_all
 from svc_async.value_rules import NAME
 
 if TYPE_CHECKING:
@@ -113,13 +114,14 @@ class StateJournal:
         is_running = _is_running(state, row["silence"])
         return attrs.evolve(JournalRecord.parse(self.name, records, is_running=is_running), owner=row["owner"])
 
-    async def _load(self, connection: "Connection", journal: int) -> Records:
+    async def _load(self, connection: "Connection", journal: int) -> JournalRecords:
         if await connection.fetchval(_MEASURE, journal) > MAX_SIZE:
             raise self.make_damage_error()
-        rows = await connection.fetch(_SELECT, journal)
         try:
-            return Records(check_rows(tuple(row) for row in rows), self.make_damage_error)
-        except ValueError:
+            return JournalRecords(
+                check_all(map(tuple, await connection.fetch(_SELECT, journal))), self.make_damage_error
+            )
+        except DamagedRecord:
             raise self.make_damage_error() from None
 
     def make_damage_error(self) -> UnusableState:
@@ -170,7 +172,7 @@ def _summarize(row: "asyncpg.Record", database: "Database") -> JournalSummary:
     state = None
     if row["body"] is not None:
         make_damage_error = StateJournal(row["name"], database).make_damage_error
-        state = Records({("job", 0): row["body"]}, make_damage_error).load("job", 0, JobState)
+        state = JournalRecords({("job", 0): row["body"]}, make_damage_error).load("job", 0, JobState)
     return JournalSummary(
         name=row["name"],
         owner=row["owner"],

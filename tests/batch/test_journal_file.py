@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 import sys
-from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,10 +10,11 @@ import attrs
 import pytest
 
 from svc_async.batch.journal.codec import decode_intent, encode_intent
-from svc_async.batch.journal.file import FORMAT, read_records, write_changes
-from svc_async.batch.journal.records import PendingChanges
+from svc_async.batch.journal.file import FORMAT, JournalFile
+from svc_async.batch.journal.records import JournalRecords
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
+from svc_async.store.records import Changes, encode
 from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
 from tests.support.journaled_uploads import (
     find_expected,
@@ -49,21 +49,22 @@ async def test_journals_of_other_versions_and_other_files_are_refused(tmp_path: 
         await upload(service, make_members(3), other)
     text = tmp_path / "text"
     text.write_text("a customer file, long enough to be no database" * 100)
-    with pytest.raises(UnusableFile, match="not a database"):
+    with pytest.raises(UnusableFile, match="is not a journal"):
         await upload(service, make_members(3), text)
     with pytest.raises(UnusableFile, match="its folder does not exist"):
         await upload(service, make_members(3), tmp_path / "no" / "folder")
 
 
 _OTHER = """
-import sqlite3, sys
-database = sqlite3.connect(sys.argv[1], isolation_level=None)
-database.execute("PRAGMA locking_mode=EXCLUSIVE")
-database.execute("BEGIN IMMEDIATE")
-database.execute("UPDATE records SET number = number")
-database.execute("COMMIT")
-print("locked", flush=True)
-sys.stdin.read()
+import asyncio, sys
+from svc_async.batch.journal.file import JournalFile
+
+async def hold():
+    await JournalFile(sys.argv[1]).open(lambda records: (None, {}))
+    print("locked", flush=True)
+    sys.stdin.read()
+
+asyncio.run(hold())
 """
 
 
@@ -134,13 +135,14 @@ async def test_a_body_that_would_be_encoded_differently_stops_the_job(path: Path
     service = FakeService()
     with pytest.raises(BatchError):
         await upload(service, make_members(3), path, create_ledger=Death(2).create_ledger)
-    with closing(sqlite3.connect(path)) as database, database:
-        records = read_records(path, database)
+
+    def change_digest(records: JournalRecords) -> tuple[None, Changes]:
         ((sender, blob),) = records.load_all("intent", bytes)
         intent = attrs.evolve(decode_intent(blob), digest=sha256(b"another body").hexdigest())
-        pending = PendingChanges(records)
-        pending.put("intent", sender, encode_intent(intent))
-        write_changes(pending.take(), database)
+        return None, {("intent", sender): encode(encode_intent(intent))}
+
+    _, store = await JournalFile(path).open(change_digest)
+    await store.close()
     message = "was written by a version that encodes requests differently; finish it with that version"
     with pytest.raises(UnusableFile, match=message):
         await upload(service, make_members(3), path)

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
+from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.wire.base_urls import Endpoints
@@ -38,12 +39,12 @@ async def used(request: pytest.FixtureRequest, service: FakeService, path: Path)
 
 
 async def expect_refusal(service: FakeService, path: Path, message: str, rows: Any = ROWS, **changes: Any) -> None:
-    sent, before = len(service.bodies), path.read_bytes()
+    sent, before = len(service.bodies), JournalFile(path).read()[0].bodies
     settings = {"expires_at": END, "phone_region": "DE", **changes}
     with pytest.raises(UnusableFile, match=message) as caught:
         await upload(service, rows, path, **settings)
     assert "needs a new journal" in str(caught.value)
-    assert (len(service.bodies), path.read_bytes()) == (sent, before)
+    assert (len(service.bodies), JournalFile(path).read()[0].bodies) == (sent, before)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ async def test_a_comparison_writes_nothing_and_leaves_no_file(path: Path) -> Non
         before = path.read_bytes()
         await compare(state, dict.fromkeys(range(5_000), 1))
         assert path.read_bytes() == before
-        assert {file.name for file in path.parent.iterdir()} <= {"state", "state-journal"}
+        assert {file.name for file in path.parent.iterdir()} <= {"state", "state-journal", "state-lock"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -58,7 +58,7 @@ def test_two_jobs_cannot_share_a_file(path: Path) -> None:
 
 def test_a_file_of_something_else_is_left_alone(path: Path) -> None:
     path.write_text("my notes, which are long enough to be read as the first page of a file\n" * 40)
-    with pytest.raises(UnusableFile, match="cannot be used: file is not a database"):
+    with pytest.raises(UnusableFile, match="is not a sync state"):
         StateFile(path)
     path.unlink()
     database = sqlite3.connect(path)

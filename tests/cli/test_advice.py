@@ -47,7 +47,7 @@ def target(sandbox: Sandbox) -> tuple[str, ...]:
         ((*SYNC, "--refresh-days", "x"), "--refresh-days must be a whole number. See `svc-async audience sync --help`"),
         (
             (*SYNC, "--sandbox", "--state", "people.csv"),
-            "is not a database; give the file of an earlier sync, or a new ",
+            "is not a sync state; give the file of an earlier sync, or a new ",
         ),
         ((*UPLOAD, "--sandbox", "--failures-file", "no/x"), "does not exist; give another path with --failures-file"),
         (("job", "list"), "`svc-async job status FILE` shows a journal in a file): give --state-url, "),

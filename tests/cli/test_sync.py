@@ -233,7 +233,7 @@ async def test_removals_that_fail_are_listed_without_a_position(
     [
         (("--max-removal-share", "1.1"), "--max-removal-share must be a number from 0 to 1"),
         (("--refresh-days", "-1"), "--refresh-days must be from 0 to 36500"),
-        (("--state", "people.csv"), "cannot be used: file is not a database"),
+        (("--state", "people.csv"), "is not a sync state"),
     ],
 )
 def test_wrong_settings_are_one_line_and_exit_2(

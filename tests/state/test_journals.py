@@ -12,7 +12,6 @@ import attrs
 import pytest
 
 from svc_async.batch.journal.journal import Job, Journal, annotate
-from svc_async.batch.journal.records import Changes
 from svc_async.batch.ledger import JournalCheckpoint
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, InvalidArgument
@@ -21,6 +20,7 @@ from svc_async.state import SharedState
 from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 from svc_async.state.journal_store import JournalRun
 from svc_async.state.journals import StateJournal, list_journals, prune_journals
+from svc_async.store.records import Changes
 from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
 from tests.support.journaled_uploads import find_expected, make_repeated_rows, read_values, upload
 

@@ -13,13 +13,13 @@ from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journals import Journals
 from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.journal.records import Changes
 from svc_async.batch.journal.store import Begin, JournalLocation, JournalStore, JournalUnwritable, Spool
 from svc_async.batch.ledger import Ledger
 from svc_async.errors import SvcError, UnusableFile
 from svc_async.state import SharedState
 from svc_async.state.errors import UnusableState
 from svc_async.state.journals import StateJournal
+from svc_async.store.records import Changes
 
 __all__ = ["FAST", "FULL_DISK", "UNUSABLE", "Death", "Place", "create_ledgers", "hold_clock", "read_record"]
 

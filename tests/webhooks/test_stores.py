@@ -182,7 +182,7 @@ async def test_owners_that_share_a_file_keep_their_claims_until_a_lease_ends(tmp
 
 async def test_a_file_that_is_no_database_is_an_error_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "events.db").write_bytes(b"something else, which is long enough" * 100)
-    with pytest.raises(UnusableFile, match="events.db cannot be used: file is not a database"):
+    with pytest.raises(UnusableFile, match="events.db is not a store of webhook events"):
         await SqliteDedupe(tmp_path / "events.db").__aenter__()
     with pytest.raises(UnusableFile, match="inbox.db cannot be used: its folder does not exist"):
         await SqliteInbox(tmp_path / "no" / "inbox.db").__aenter__()
@@ -411,14 +411,6 @@ async def test_a_file_is_marked_as_a_store_of_events_and_survives_what_it_promis
             assert found == {"application_id": 0x73766577, "user_version": 4, "synchronous": synchronous}
 
 
-async def test_the_lock_of_an_inbox_is_marked_as_one(tmp_path: Path) -> None:
-    async with SqliteInbox(tmp_path / "inbox.db"):
-        pass
-    with closing(sqlite3.connect(tmp_path / "inbox.db-lock")) as connection:  # other versions of the SDK read it
-        found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
-    assert found == [0x7376776C, 1]
-
-
 async def test_a_claim_of_another_owner_is_respected_for_an_hour_by_default(tmp_path: Path) -> None:
     clock = VirtualClock()
     first = SqliteDedupe(tmp_path / "events.db", clock=clock)
@@ -473,16 +465,16 @@ async def test_a_file_that_another_process_has_locked_is_one_clear_error(
     if not is_new:
         async with SqliteInbox(path):
             pass
-    monkeypatch.setattr("svc_async.sqlite._WAIT_FOR_WRITERS", 0.01)
+    monkeypatch.setattr("svc_async.store.file._WAIT", 0.01)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(UnusableFile, match="^path .*inbox is locked by another job$"):
+        with pytest.raises(UnusableFile, match="^path .*inbox is locked by another process$"):
             async with SqliteInbox(path):
                 pass
         other.execute("ROLLBACK")
         async with SqliteInbox(path) as inbox:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(UnusableFile, match="^path .*inbox is locked by another job$"):
+            with pytest.raises(UnusableFile, match="^path .*inbox is locked by another process$"):
                 await inbox.store([make_stored("a")])
             other.execute("ROLLBACK")
             await inbox.store([make_stored("a")])

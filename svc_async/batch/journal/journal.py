@@ -55,15 +55,16 @@ from typing import Any, Self
 import attrs
 
 from svc_async.batch.journal.codec import decode_positions, encode_intent, encode_positions
-from svc_async.batch.journal.records import Changes, PendingChanges, Records
+from svc_async.batch.journal.records import JournalChanges, JournalRecords
 from svc_async.batch.journal.state import JobState, OrderlyEnd, describe_difference
 from svc_async.batch.journal.store import JournalLocation, JournalStore
 from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlement
 from svc_async.batch.report import KEPT_FAILURES, Failure, Report
 from svc_async.batch.sender import LONGEST_WINDOW
 from svc_async.batch.timeline import SLOT_WIDTH, SLOTS, widen_slots
+from svc_async.cancellation import wait_through_cancellation
 from svc_async.clock import Clock, find_boot, read_boottime
-from svc_async.sqlite import wait_through_cancellation
+from svc_async.store.records import Changes
 
 __all__ = ["Job", "Journal", "annotate"]
 
@@ -106,7 +107,7 @@ class Journal:
 
     store: JournalStore
 
-    def __init__(self, location: JournalLocation, records: Records, job: Job, clock: Clock) -> None:
+    def __init__(self, location: JournalLocation, records: JournalRecords, job: Job, clock: Clock) -> None:
         self.location = location
         self._clock = clock
         self._state = state = _find_state(location, records, job, clock.now().timestamp())
@@ -127,7 +128,7 @@ class Journal:
         self._settled_up_to = dict(records.load_all("lane", int))
         self._unsettled = dict(records.load_all("unsettled", bytes))
         self._slots = dict(records.load_all("slot", tuple[int, int]))
-        self._pending = PendingChanges(records)
+        self._pending = JournalChanges(records)
         self.confirmed_at = -inf
         self._is_closed = False
 
@@ -144,7 +145,7 @@ class Journal:
             SvcError: the journal belongs to another job, is locked, or cannot be used.
         """
 
-        def begin(records: Records) -> tuple[Journal, Changes]:
+        def begin(records: JournalRecords) -> tuple[Journal, Changes]:
             journal = cls(location, records, job, clock)
             return journal, journal._begin_run(job, is_new=not records.has("note"))
 
@@ -359,7 +360,7 @@ class Journal:
             self._pending.put("slot", slot, counts)
 
 
-def _find_state(location: JournalLocation, records: Records, job: Job, now: float) -> JobState:
+def _find_state(location: JournalLocation, records: JournalRecords, job: Job, now: float) -> JobState:
     """Return the state that the last run left, or that of a new job.
 
     Raises:
@@ -386,8 +387,8 @@ async def annotate(location: JournalLocation, note: Mapping[str, Any]) -> None:
         SvcError: the journal is locked, or cannot be used.
     """
 
-    def begin(records: Records) -> tuple[None, Changes]:
-        pending = PendingChanges(records)
+    def begin(records: JournalRecords) -> tuple[None, Changes]:
+        pending = JournalChanges(records)
         if not records.has("job"):
             pending.put_note(note)
         return None, pending.take()

@@ -36,8 +36,8 @@ from svc_async.batch.report import Accounting, Report
 from svc_async.batch.sender import GRACE, check_sendable
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
+from svc_async.cancellation import in_thread
 from svc_async.clock import Clock, read_boottime
-from svc_async.sqlite import in_thread
 from svc_async.value_rules import ValueRule, has_members
 
 __all__ = ["JournalLedger", "JournalPath", "LedgerFactory", "create_ledger"]

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from svc_async.batch.journal.file import JournalFile
-from svc_async.batch.journal.records import Records
+from svc_async.batch.journal.records import JournalRecords
 from svc_async.batch.journal.state import JobState, OrderlyEnd
 from svc_async.batch.ledger import Intent
 from svc_async.batch.report import Failure, Report
@@ -101,7 +101,7 @@ class JournalRecord:
         return cls.parse(str(path), records, is_running=is_running)
 
     @classmethod
-    def parse(cls, name: str, records: Records, *, is_running: bool) -> "JournalRecord":
+    def parse(cls, name: str, records: JournalRecords, *, is_running: bool) -> "JournalRecord":
         """Return what records say.
 
         Raises:
@@ -113,7 +113,7 @@ class JournalRecord:
             raise records.make_damage_error() from None
 
 
-def _parse(name: str, records: Records, *, is_running: bool) -> JournalRecord:
+def _parse(name: str, records: JournalRecords, *, is_running: bool) -> JournalRecord:
     record = JournalRecord(name=name, note=records.load_note(), running=is_running)
     if not records.has("job"):
         return record

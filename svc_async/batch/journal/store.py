@@ -8,14 +8,15 @@ only the run that has taken it up last can write.
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from typing import Protocol, TypeVar
 
-from svc_async.batch.journal.records import Changes, Records
+from svc_async.batch.journal.records import JournalRecords
 from svc_async.errors import SvcError
+from svc_async.store.records import Changes
 
 __all__ = ["Begin", "JournalLocation", "JournalStore", "JournalUnwritable", "Spool"]
 
 T = TypeVar("T")
 
-Begin = Callable[[Records], tuple[T, Changes]]
+Begin = Callable[[JournalRecords], tuple[T, Changes]]
 """Reads what earlier runs have recorded, and returns a result and the first records of this run."""
 
 

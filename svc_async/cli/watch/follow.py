@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from svc_async.batch.journal.record import JournalRecord
+from svc_async.cancellation import in_thread
 from svc_async.cli.job_journal import UNKNOWN_JOB, find_job
 from svc_async.cli.job_page import describe_journal_page
 from svc_async.cli.watch.server import WatchServer
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
-from svc_async.sqlite import in_thread
 from svc_async.state import SharedState
 
 __all__ = ["ReadJournal", "follow", "open_file", "open_state"]

@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 from zlib import crc32
 
+from svc_async.store.records import DamagedRecord
 from svc_async.webhooks.stores.inbox import StoredEvent, WaitingEvent
 from svc_async.webhooks.stores.listing import EventTypes
 
@@ -85,7 +86,7 @@ def add_attempts(connection: sqlite3.Connection, key: str, number: int) -> int |
     """Add to the count of attempts of an event, and return it; None if the event is not there.
 
     Raises:
-        ValueError: the event is damaged.
+        DamagedRecord: the event is damaged.
     """
     found = connection.execute(_SELECT_EVENT, (key,)).fetchone()
     if found is None:
@@ -98,7 +99,7 @@ def reset_attempts(connection: sqlite3.Connection, key: str) -> bool:
     """Forget the attempts of an event; return whether it is there.
 
     Raises:
-        ValueError: the event is damaged.
+        DamagedRecord: the event is damaged.
     """
     found = connection.execute(_SELECT_EVENT, (key,)).fetchone()
     if found is None:
@@ -116,7 +117,7 @@ def load_events(connection: sqlite3.Connection, after: int, last: int) -> Iterat
     """Yield the position of each of the next events, and the event: at most 1,000 and about 16 MiB.
 
     Raises:
-        ValueError: one of them is damaged.
+        DamagedRecord: one of them is damaged.
     """
     number, body, size = None, b"", 0
     for position, *found in connection.execute(_SELECT_EVENTS, (after, last, _MOST_EVENTS)):
@@ -134,7 +135,7 @@ def list_events(connection: sqlite3.Connection, limit: int) -> Sequence[WaitingE
     """Return events, those with most attempts first.
 
     Raises:
-        ValueError: one of them is damaged.
+        DamagedRecord: one of them is damaged.
     """
     types = EventTypes()
     events: list[WaitingEvent] = []
@@ -149,7 +150,7 @@ def list_events(connection: sqlite3.Connection, limit: int) -> Sequence[WaitingE
 
 def _check(checksum: int, *row: object) -> "tuple[str, int, str, float, int]":
     if checksum != _compute_checksum(*row):
-        raise ValueError("an event differs from its checksum")
+        raise DamagedRecord
     return row  # type: ignore[return-value]  # as it was written, since the checksum is right
 
 
@@ -161,8 +162,8 @@ def _write_attempts(connection: sqlite3.Connection, row: "tuple[str, int, str, f
 
 def _load_body(connection: sqlite3.Connection, number: int) -> bytes:
     found = connection.execute("SELECT body, checksum FROM svc_bodies WHERE id = ?", (number,)).fetchone()
-    if found is None or crc32(found[0]) != found[1]:
-        raise ValueError("a body is missing, or differs from its checksum")
+    if found is None or not isinstance(found[0], bytes) or crc32(found[0]) != found[1]:
+        raise DamagedRecord
     return bytes(found[0])
 
 

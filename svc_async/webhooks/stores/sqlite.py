@@ -10,9 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
+from svc_async.cancellation import in_thread
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import UnusableFile, WrongState
-from svc_async.sqlite import FileFormat, Work, Writer, connect, in_thread, report_unusable
+from svc_async.store.file import DatabaseFile, FileFormat, Work, Writer
 from svc_async.value_rules import COUNT, DURATION, NAME
 from svc_async.webhooks.stores import inbox_rows as rows
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
@@ -27,6 +28,7 @@ _FORMAT = FileFormat(
     parameter="path",
     application_id=0x73766577,
     version=4,
+    holder="another receiver; start this one when that has ended, or have them share a SharedState by state=",
     in_memory="Ack.enqueue() and MemoryDedupe() keep events in memory",
     tables=f"""{rows.INBOX_TABLES}
     CREATE TABLE svc_events (
@@ -35,16 +37,6 @@ _FORMAT = FileFormat(
     CREATE INDEX svc_events_expire ON svc_events (expires_at)
     """,
 )
-_LOCK_FORMAT = FileFormat(
-    kind="the lock of an inbox",
-    parameter="path",
-    application_id=0x7376776C,
-    version=1,
-    tables="",
-    holder="another receiver; start this one when that has ended, or have them share a SharedState by state=",
-)
-_OF_THE_FILE = (sqlite3.OperationalError, sqlite3.DatabaseError)
-"""Errors of SQLite that are exactly of these classes; their subclasses are about what is written."""
 _GONE = "was removed or replaced while it was open, so what it stores is lost when it closes; start the receiver again"
 _MORE_IN, _NO_MORE_IN = 1.0, 3_600.0
 
@@ -52,9 +44,10 @@ _MORE_IN, _NO_MORE_IN = 1.0, 3_600.0
 class _Store:
     """A file that is open within an `async with` block; it can be opened again."""
 
-    def __init__(self, path: str | Path, *, synchronous: Literal["FULL", "NORMAL"]) -> None:
+    def __init__(self, path: str | Path, *, exclusive: bool, synchronous: Literal["FULL", "NORMAL"]) -> None:
         _FORMAT.check_path(path)
         self._path = Path(path)
+        self._exclusive = exclusive
         self._synchronous: Literal["FULL", "NORMAL"] = synchronous
         self._writer: Writer | None = None
         self._file: tuple[int, int] | None = None
@@ -62,6 +55,8 @@ class _Store:
     async def __aenter__(self) -> Self:
         await self._close()  # it was left open in an event loop that was closed
         try:
+            self._writer = await in_thread(self._open, undo=Writer.close)
+            self._file = self._identify_file()
             await self._start()
         except BaseException:
             await self._close()
@@ -73,12 +68,17 @@ class _Store:
     ) -> None:
         await self._close()
 
-    async def _start(self) -> None:
-        self._writer = await in_thread(self._open, undo=Writer.close)
-        self._file = self._identify_file()
-
     def _open(self) -> Writer:
-        return Writer(connect(self._path, _FORMAT, exclusive=False, synchronous=self._synchronous))
+        file = DatabaseFile.open(self._path, _FORMAT, exclusive=self._exclusive, synchronous=self._synchronous)
+        try:
+            file.begin_log()
+        except BaseException:
+            file.close()
+            raise
+        return Writer(file)
+
+    async def _start(self) -> None:
+        """Read what is needed from the beginning."""
 
     async def _close(self) -> None:
         writer, self._writer = self._writer, None
@@ -94,17 +94,18 @@ class _Store:
         return found.st_dev, found.st_ino
 
     async def _run(self, work: Work[T]) -> T:
+        """Do work and return its result once it is committed.
+
+        Raises:
+            WrongState: the store is not open.
+            UnusableFile: the file is gone, damaged or locked, or cannot be used.
+        """
         if self._writer is None:
             raise WrongState("the event store is closed")
         if self._identify_file() != self._file:
             raise UnusableFile(_FORMAT.parameter, self._path, _GONE)
-        try:
+        with _FORMAT.report(self._path):
             return await self._writer.run(work)
-        except sqlite3.DatabaseError as error:
-            if type(error) not in _OF_THE_FILE:
-                raise
-            with report_unusable(self._path, _FORMAT):
-                raise
 
 
 class SqliteInbox(_Store):
@@ -121,26 +122,13 @@ class SqliteInbox(_Store):
     """
 
     def __init__(self, path: str | Path) -> None:
-        super().__init__(path, synchronous="FULL")
+        # The file may also hold the events of a `SqliteDedupe`: several processes may write those.
+        super().__init__(path, exclusive=True, synchronous="FULL")
         self._loaded = self._last = 0
-        self._lock: sqlite3.Connection | None = None
 
     async def _start(self) -> None:
-        await super()._start()
-        await in_thread(self._take_lock)
         self._last = await self._run(rows.find_last)
         self._loaded = 0
-
-    def _take_lock(self) -> None:
-        # The file itself may also hold the events of a `SqliteDedupe`, which several processes may write.
-        path = self._path.with_name(f"{self._path.name}-lock")
-        self._lock = connect(path, _LOCK_FORMAT, exclusive=True, journal_mode="DELETE")
-
-    async def _close(self) -> None:
-        await super()._close()
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.close()
 
     @property
     def load_interval(self) -> float:
@@ -169,7 +157,7 @@ class SqliteInbox(_Store):
         """
         if self._loaded >= self._last:
             return []
-        found = await self._read(lambda connection: [*rows.load_events(connection, self._loaded, self._last)])
+        found = await self._run(lambda connection: [*rows.load_events(connection, self._loaded, self._last)])
         self._loaded = found[-1][0] if found else self._last
         return [event for _, event in found]
 
@@ -182,7 +170,7 @@ class SqliteInbox(_Store):
         Raises:
             UnusableFile: the event is damaged.
         """
-        return await self._read(lambda connection: rows.add_attempts(connection, key, 1))
+        return await self._run(lambda connection: rows.add_attempts(connection, key, 1))
 
     async def end(self, keys: Sequence[str]) -> None:
         """Take back the latest attempt of events that stay in the inbox: it ended, by an error or with the receiver.
@@ -190,7 +178,7 @@ class SqliteInbox(_Store):
         Raises:
             UnusableFile: one of them is damaged.
         """
-        await self._read(lambda connection: [rows.add_attempts(connection, key, -1) for key in keys])
+        await self._run(lambda connection: [rows.add_attempts(connection, key, -1) for key in keys])
 
     async def list_events(self, *, limit: int = 1_000) -> Sequence[WaitingEvent]:
         """Return the events that the inbox holds, those with most attempts first, then in the order of arrival.
@@ -202,7 +190,7 @@ class SqliteInbox(_Store):
             UnusableFile: one of them is damaged.
         """
         COUNT.check("limit", limit)
-        return await self._read(lambda connection: rows.list_events(connection, limit))
+        return await self._run(lambda connection: rows.list_events(connection, limit))
 
     async def discard(self, key: str) -> bool:
         """Remove an event that is not to be handled; return whether it was there."""
@@ -214,18 +202,7 @@ class SqliteInbox(_Store):
         Raises:
             UnusableFile: the event is damaged.
         """
-        return await self._read(lambda connection: rows.reset_attempts(connection, key))
-
-    async def _read(self, work: Work[T]) -> T:
-        """Do work that reads events.
-
-        Raises:
-            UnusableFile: one of them is damaged.
-        """
-        try:
-            return await self._run(work)
-        except (TypeError, ValueError, OverflowError):
-            raise _FORMAT.make_damage_error(self._path) from None
+        return await self._run(lambda connection: rows.reset_attempts(connection, key))
 
 
 class SqliteDedupe(_Store):
@@ -252,7 +229,7 @@ class SqliteDedupe(_Store):
         lease: timedelta = timedelta(hours=1),
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(path, synchronous="NORMAL")
+        super().__init__(path, exclusive=False, synchronous="NORMAL")
         check_ttl(ttl)
         NAME.check("owner", owner)
         DURATION.check("lease", lease)
@@ -264,7 +241,6 @@ class SqliteDedupe(_Store):
         self._not_released: set[str] = set()
 
     async def _start(self) -> None:
-        await super()._start()
         await self._run(
             lambda connection: connection.execute(
                 "DELETE FROM svc_events WHERE NOT handled AND owner = ?", (self._owner,)

@@ -9,8 +9,9 @@ from typing import Any, Self
 
 from svc_async.batch.sync.pages.page import DamagedState
 from svc_async.batch.sync.pages.tables import COLUMNS, add_checksum, check_row
+from svc_async.cancellation import in_thread
 from svc_async.errors import UnusableFile
-from svc_async.sqlite import FileFormat, connect, in_thread, report_unusable
+from svc_async.store.file import DatabaseFile, FileFormat
 
 __all__ = ["FORMAT", "StateFile"]
 
@@ -20,6 +21,7 @@ FORMAT = FileFormat(
     application_id=0x73766373,
     version=5,
     shrinks=True,
+    has_log=False,  # a transaction may be as large as the file
     in_memory="the next sync needs it",
     advice="without it, the next sync sends all rows and removes none: move the file away",
     tables="""
@@ -78,8 +80,8 @@ class StateFile:
 
     def __init__(self, path: Path, *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
         self.path = path
-        # A transaction may be as large as the file.
-        self._connection = connect(path, FORMAT, exclusive=True, journal_mode="DELETE", factory=factory)
+        self._file = DatabaseFile.open(path, FORMAT, factory=factory)
+        self._connection = self._file.connection
         try:
             self._execute(_CACHE)
             self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW)
@@ -97,7 +99,7 @@ class StateFile:
 
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        self._file.close()
 
     @property
     def folder(self) -> Path:
@@ -186,7 +188,7 @@ class StateFile:
     def _report(self) -> Generator[None]:
         """Report errors within the block as those of the file."""
         try:
-            with report_unusable(self.path, FORMAT):
+            with self._file.report():
                 yield
         except DamagedState:
             raise self.make_damage_error() from None

@@ -1,4 +1,5 @@
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -11,9 +12,9 @@ from typing import Any
 import attrs
 import pytest
 
-from svc_async import sqlite
+from svc_async.cancellation import in_thread
 from svc_async.errors import InvalidArgument, UnusableFile, WrongState
-from svc_async.sqlite import FileFormat, Writer, in_thread
+from svc_async.store.file import DatabaseFile, FileFormat, FileLock, Writer
 
 FORMAT = FileFormat(
     kind="a ledger",
@@ -63,10 +64,11 @@ async def writing(
     stop_on_error: bool = False,
     pages: int | None = None,
 ) -> AsyncIterator[Writer]:
-    connection = sqlite.connect(path, FORMAT, exclusive=False)
+    file = DatabaseFile.open(path, FORMAT, exclusive=False)
+    file.begin_log()
     if pages:
-        connection.execute(f"PRAGMA max_page_count = {pages}")
-    writer = Writer(connection, before_commit=before_commit, stop_on_error=stop_on_error)
+        file.connection.execute(f"PRAGMA max_page_count = {pages}")
+    writer = Writer(file, before_commit=before_commit, stop_on_error=stop_on_error)
     try:
         yield writer
     finally:
@@ -77,7 +79,7 @@ async def writing(
 
 
 def test_a_new_file_gets_its_tables_and_says_what_it_is(path: Path) -> None:
-    sqlite.connect(path, FORMAT, exclusive=False).close()
+    DatabaseFile.open(path, FORMAT, exclusive=False).close()
 
     with closing(sqlite3.connect(path)) as connection:
         header = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
@@ -87,8 +89,8 @@ def test_a_new_file_gets_its_tables_and_says_what_it_is(path: Path) -> None:
 
 def test_a_file_is_opened_again_with_what_it_holds(path: Path) -> None:
     for entry in ("a", "b"):
-        with closing(sqlite.connect(path, FORMAT, exclusive=True)) as connection:
-            insert(entry)(connection)
+        with closing(DatabaseFile.open(path, FORMAT)) as file:
+            insert(entry)(file.connection)
 
     assert entries_in(path) == ["a", "b"]
 
@@ -101,11 +103,11 @@ def test_a_file_is_opened_again_with_what_it_holds(path: Path) -> None:
     ],
 )
 def test_a_file_of_another_version_is_refused_and_left_alone(path: Path, version: int, problem: str) -> None:
-    sqlite.connect(path, attrs.evolve(FORMAT, version=version), exclusive=True).close()
+    DatabaseFile.open(path, attrs.evolve(FORMAT, version=version)).close()
     before = path.read_bytes()
 
     with pytest.raises(UnusableFile, match=f"^path .*/file {problem}$"):
-        sqlite.connect(path, FORMAT, exclusive=True)
+        DatabaseFile.open(path, FORMAT)
 
     assert path.read_bytes() == before
 
@@ -116,7 +118,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
     before = path.read_bytes()
 
     with pytest.raises(UnusableFile, match="^path .*/file is not a ledger$"):
-        sqlite.connect(path, FORMAT, exclusive=False)
+        DatabaseFile.open(path, FORMAT, exclusive=False)
 
     assert path.read_bytes() == before
 
@@ -124,46 +126,90 @@ def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     path.write_text("notes that are longer than the header of a database\n" * 40)
 
-    with pytest.raises(UnusableFile, match="^path .*/file cannot be used: file is not a database$"):
-        sqlite.connect(path, FORMAT, exclusive=True)
+    with pytest.raises(UnusableFile, match="^path .*/file is not a ledger$"):
+        DatabaseFile.open(path, FORMAT)
 
 
 def test_a_folder_that_does_not_exist_is_reported(path: Path) -> None:
     with pytest.raises(
         UnusableFile, match="cannot be used: its folder does not exist; create that first, or give another path$"
     ):
-        sqlite.connect(path / "file", FORMAT, exclusive=False)
+        DatabaseFile.open(path / "file", FORMAT, exclusive=False)
 
 
 def test_an_exclusive_file_has_one_user_until_it_is_closed(path: Path) -> None:
-    first = sqlite.connect(path, FORMAT, exclusive=True)
+    first = DatabaseFile.open(path, FORMAT)
 
     with pytest.raises(UnusableFile, match="^path .*/file is locked by another job$"):
-        sqlite.connect(path, FORMAT, exclusive=True)
+        DatabaseFile.open(path, FORMAT)
 
     first.close()
-    sqlite.connect(path, FORMAT, exclusive=True).close()
+    DatabaseFile.open(path, FORMAT).close()
 
 
-_READ = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM entries')"
+_READ = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM entries')"
+_TAKE = """
+import sys
+from pathlib import Path
+from svc_async.store.file import DatabaseFile, FileFormat
+
+format = FileFormat(kind="a ledger", parameter="path", application_id=0x1234, version=3, tables=sys.argv[2])
+DatabaseFile.open(Path(sys.argv[1]), format)
+"""
 
 
-@pytest.mark.parametrize("exclusive", [True, False])
-def test_only_an_exclusive_file_is_locked_against_readers_of_other_processes(path: Path, *, exclusive: bool) -> None:
-    with closing(sqlite.connect(path, FORMAT, exclusive=exclusive)):
-        reader = subprocess.run([sys.executable, "-c", _READ, str(path)], capture_output=True, check=False)
+def take_elsewhere(path: Path) -> bytes:
+    """Open a file in another process; return what it writes about that."""
+    command = [sys.executable, "-c", _TAKE, str(path), FORMAT.tables]
+    return subprocess.run(command, capture_output=True, check=False).stderr
 
-    assert (b"database is locked" in reader.stderr) == exclusive
+
+def test_a_lock_ends_with_its_process_and_not_before(path: Path) -> None:
+    with closing(DatabaseFile.open(path, FORMAT)):
+        subprocess.run([sys.executable, "-c", _READ, str(path)], check=True)
+        assert b"locked by another job" in take_elsewhere(path)
+
+    assert take_elsewhere(path) == b""
+    assert FileLock.is_taken(Path(f"{path}-lock")) is False
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_a_backup_by_the_process_that_has_a_file_keeps_the_lock(path: Path, suffix: str) -> None:
+    with closing(DatabaseFile.open(path, FORMAT)) as file:
+        file.begin_log()
+        insert("a")(file.connection)
+        Path(f"{path}{suffix}").read_bytes()  # which closes it, so that the locks of SQLite are lost
+
+        assert b"locked by another job" in take_elsewhere(path)
+        insert("b")(file.connection)
+
+    assert entries_in(path) == ["a", "b"]
+
+
+def test_a_lock_file_that_was_deleted_by_who_had_the_lock_is_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    first = FileLock.take(path)
+    with path.open() as late:  # opened it before it was deleted
+        first.release()
+        second = FileLock.take(path)
+        assert not os.path.samestat(os.fstat(late.fileno()), path.stat())
+        with pytest.raises(BlockingIOError):
+            FileLock.take(path)
+        first = FileLock(path, os.dup(late.fileno()))
+        first.release()  # a file that is not at the path any more
+    assert path.exists()
+    second.release()
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_file_is_private_with_those_beside_it(tmp_path: Path) -> None:
-    with closing(sqlite.connect(tmp_path / "file", FORMAT, exclusive=False)):
+    with closing(DatabaseFile.open(tmp_path / "file", FORMAT, exclusive=False)):
         modes = {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
 
     assert modes == {0o600}
 
 
-@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal", "-lock"])
 @pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
 def test_a_link_that_was_put_there_is_not_followed(
     tmp_path: Path, suffix: str, plant: Callable[[Path, Path], None]
@@ -173,7 +219,7 @@ def test_a_link_that_was_put_there_is_not_followed(
     plant(tmp_path / f"file{suffix}", target)
 
     with pytest.raises(UnusableFile, match="link"):
-        sqlite.connect(tmp_path / "file", FORMAT, exclusive=False)
+        DatabaseFile.open(tmp_path / "file", FORMAT)
 
     assert not target.read_bytes()
 
@@ -183,17 +229,8 @@ def test_a_file_that_all_users_could_open_is_withdrawn_from_them(tmp_path: Path,
     (tmp_path / f"file{suffix}").touch()
     (tmp_path / f"file{suffix}").chmod(0o666)
 
-    with closing(sqlite.connect(tmp_path / "file", FORMAT, exclusive=False)):
+    with closing(DatabaseFile.open(tmp_path / "file", FORMAT, exclusive=False)):
         assert not {each.name for each in tmp_path.iterdir() if each.stat().st_mode & 0o007}
-
-
-def test_opening_a_file_again_keeps_the_lock_of_a_connection_in_this_process(path: Path) -> None:
-    with closing(sqlite.connect(path, FORMAT, exclusive=True)):
-        with pytest.raises(UnusableFile, match="locked"):
-            sqlite.connect(path, FORMAT, exclusive=True)
-        reader = subprocess.run([sys.executable, "-c", _READ, str(path)], capture_output=True, check=False)
-
-    assert b"database is locked" in reader.stderr
 
 
 IN_MEMORY = (":memory:", "./:memory:", "file::memory:", "file::memory:?cache=shared", "file:x?mode=memory&cache=shared")
@@ -204,7 +241,7 @@ def test_what_names_no_file_is_refused(name: str, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(InvalidArgument, match=f"^{FORMAT.parameter} must be the path of a file"):
-        sqlite.connect(Path(name), FORMAT, exclusive=False)
+        DatabaseFile.open(Path(name), FORMAT, exclusive=False)
 
     assert [*tmp_path.iterdir()] == []
 
@@ -212,7 +249,7 @@ def test_what_names_no_file_is_refused(name: str, tmp_path: Path, monkeypatch: p
 def test_a_name_that_only_looks_like_memory_is_that_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / ":memory:"
 
-    sqlite.connect(path, FORMAT, exclusive=False).close()
+    DatabaseFile.open(path, FORMAT, exclusive=False).close()
 
     assert path.is_file()
 
@@ -359,7 +396,7 @@ async def cancel_until_done(task: asyncio.Task[Any], release: threading.Event, t
 @pytest.mark.parametrize("times", [1, 2, 5])
 async def test_closing_is_finished_however_often_it_is_cancelled(path: Path, times: int) -> None:
     commits = Commits()
-    writer = Writer(sqlite.connect(path, FORMAT, exclusive=True), before_commit=commits)
+    writer = Writer(DatabaseFile.open(path, FORMAT), before_commit=commits)
     writer.submit(insert("a"))
     await asyncio.to_thread(commits.began.wait)
     closing_ = asyncio.create_task(writer.close())
@@ -378,7 +415,7 @@ async def test_opening_is_undone_however_often_it_is_cancelled(path: Path, times
     def open_() -> Writer:
         began.set()
         assert release.wait(30)
-        return Writer(sqlite.connect(path, FORMAT, exclusive=True))
+        return Writer(DatabaseFile.open(path, FORMAT))
 
     opening = asyncio.create_task(in_thread(open_, undo=Writer.close))
     await asyncio.to_thread(began.wait)
@@ -413,7 +450,7 @@ def test_opening_is_undone_when_the_loop_ends(path: Path) -> None:
     def open_() -> Writer:
         began.set()
         assert release.wait(30)
-        return Writer(sqlite.connect(path, FORMAT, exclusive=True))
+        return Writer(DatabaseFile.open(path, FORMAT))
 
     async def leave_open() -> None:
         opened.append(asyncio.create_task(in_thread(open_, undo=Writer.close)))
