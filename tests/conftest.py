@@ -66,6 +66,9 @@ def pytest_runtest_setup() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Hold every test to the rules that exist, and a function without a short case to a reason."""
     known = _rule_ids()
+    for item in items:
+        if "object_store" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.long("needs an object store, which the group `test-long` brings"))
     _check_long(items)
     for item in items:
         for marker in item.iter_markers("rule"):

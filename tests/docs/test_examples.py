@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django import conf
 
 from svc_async.state.database import DEFAULT_SCHEMA
 from tests.support.examples import NEEDS_MORE, ROOT, Example, find_examples
@@ -14,6 +13,9 @@ from tests.support.sandbox_thread import run_sandbox
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = [each for page in PAGES if page.name not in NEEDS_MORE for each in find_examples(page)]
+CASES = [
+    pytest.param(each, id=each.name, marks=[pytest.mark.long] if "django" in each.code else []) for each in EXAMPLES
+]
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +27,15 @@ def sandbox_environment() -> Iterator[dict[str, str]]:
 
 def forget_django_settings() -> None:
     """Let a program configure Django as if it were the first one of this process."""
+    from django import conf  # noqa: PLC0415 - only the group `test-long` has it
+
     kept = vars(conf.settings)
     kept.clear()
     kept["_wrapped"] = conf.empty
 
 
 @pytest.mark.usefixtures("keep_loggers")
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+@pytest.mark.parametrize("example", CASES)
 def test_an_example_runs_and_prints_what_the_page_says(
     example: Example,
     tmp_path: Path,
@@ -49,7 +53,8 @@ def test_an_example_runs_and_prints_what_the_page_says(
         monkeypatch.setenv("SVC_STATE_URL", url)
     if "DATABASE_URL" in example.code:
         monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("postgres_url"))
-    forget_django_settings()
+    if "django" in example.code:
+        forget_django_settings()
     exec(compile(example.code, "example", "exec"), {"__name__": "__main__"})  # noqa: S102 - it is what a reader does
     if example.output is not None:
         assert capsys.readouterr().out == example.output

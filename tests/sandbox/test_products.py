@@ -353,9 +353,11 @@ async def test_a_deletion_needs_its_keys_in_json(raw: RawClient, path: str) -> N
     assert (await raw("DELETE", path, {"product_keys": "a"})).status == 400
 
 
+@pytest.mark.long("needs pycountry, which the group `test-long` brings")
 @pytest.mark.rule("PROD-02c", "CARD-07b")
 def test_the_tables_of_codes_are_those_of_iso() -> None:
-    pycountry = pytest.importorskip("pycountry")
+    import pycountry  # noqa: PLC0415 - only the group `test-long` has it
+
     assert {each.alpha_2 for each in pycountry.countries} == COUNTRIES
     # Of the currencies, a release of the library may have a few more or fewer: they come and go every year.
     assert len({each.alpha_3 for each in pycountry.currencies} ^ CURRENCIES) <= 5

@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import attrs
-import s3fs
-from moto.server import ThreadedMotoServer
+
+if TYPE_CHECKING:
+    import s3fs
 
 __all__ = ["Bucket", "ObjectStore", "start_object_store"]
 
@@ -21,7 +23,7 @@ class Bucket:
     """
 
     url: str
-    _system: s3fs.S3FileSystem
+    _system: "s3fs.S3FileSystem"
 
     def write(self, key: str, content: bytes) -> str:
         """Store an object and return its URL."""
@@ -44,6 +46,8 @@ class ObjectStore:
     environment: Mapping[str, str]
 
     def create_bucket(self) -> Bucket:
+        import s3fs  # noqa: PLC0415 - only the group `test-long` has it
+
         system = s3fs.S3FileSystem(use_listings_cache=False)
         name = f"test-{uuid4().hex}"
         system.mkdir(name)
@@ -52,6 +56,8 @@ class ObjectStore:
 
 @contextmanager
 def start_object_store() -> Iterator[ObjectStore]:
+    from moto.server import ThreadedMotoServer  # noqa: PLC0415 - only the group `test-long` has it
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs each request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

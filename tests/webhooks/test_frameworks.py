@@ -10,8 +10,6 @@ import pytest
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from fastapi import FastAPI
-from hypercorn.asyncio import serve
-from hypercorn.config import Config
 from starlette.applications import Starlette
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
@@ -181,7 +179,11 @@ async def test_a_body_that_a_middleware_of_aiohttp_has_read_is_no_wrong_signatur
     await runner.cleanup()
 
 
+@pytest.mark.long("needs Hypercorn, which the group `test-long` brings")
 async def test_hypercorn_starts_and_drains_the_receiver() -> None:
+    from hypercorn.asyncio import serve  # noqa: PLC0415 - only the group `test-long` has it
+    from hypercorn.config import Config  # noqa: PLC0415 - only the group `test-long` has it
+
     receiver, stop, config = WebhookReceiver(keys=[KEY]), asyncio.Event(), Config()
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
