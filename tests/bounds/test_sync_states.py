@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -93,22 +93,19 @@ def test_a_value_that_no_sync_has_written_is_damage(tmp_path: Path) -> None:
     assert peak.bytes < 32 * MIB
 
 
-def pack_codes(size: int) -> bytes:
-    return zlib.compress(bytes(size), 9)
-
-
-BOMBS: dict[str, Iterator[tuple[str, Row]]] = {
-    "a selection that grows": iter([("selection", (0, pack_codes(500 * MIB)))]),
-    "outcomes of more rows than there are": iter([("outcome", (1, 0, 1, 0, 2**60, b""))]),
-    "unknown outcomes of more rows than there are": iter([("outcome", (1, 0, 3, 0, 2**60, b""))]),
-    "requests without number": iter([("sent", (1, 0, 1.0, 2**60, "g"))]),
-    "pages without number": iter([("about", (1, "a", 2**40, 0, 0, None, None))]),
-    "names without end": iter([("page", (1, b"", b"", b"\xff\xff\xff\xff" * MIB, b""))]),
-    "a large row": iter([("page", (1, bytes(65 * MIB), b"", b"", b""))]),
-    "places of a page that is small": iter(
-        [("plan", (1, *[b"\xff" * 4 * MIB, b"\1" * MIB] * 2, bytes(2 * MIB), bytes(8 * MIB), b"", b""))]
-    ),
-}
+def create_bombs() -> dict[str, tuple[str, Row]]:
+    """Return rows that claim or unpack to more than there is, each with its table."""
+    places = [b"\xff" * 4 * MIB, b"\1" * MIB]
+    return {
+        "a selection that grows": ("selection", (0, zlib.compress(bytes(500 * MIB), 9))),
+        "outcomes of more rows than there are": ("outcome", (1, 0, 1, 0, 2**60, b"")),
+        "unknown outcomes of more rows than there are": ("outcome", (1, 0, 3, 0, 2**60, b"")),
+        "requests without number": ("sent", (1, 0, 1.0, 2**60, "g")),
+        "pages without number": ("about", (1, "a", 2**40, 0, 0, None, None)),
+        "names without end": ("page", (1, b"", b"", b"\xff\xff\xff\xff" * MIB, b"")),
+        "a large row": ("page", (1, bytes(65 * MIB), b"", b"", b"")),
+        "places of a page that is small": ("plan", (1, *places * 2, bytes(2 * MIB), bytes(8 * MIB), b"", b"")),
+    }
 
 
 def read_bomb(path: str) -> str:
@@ -116,11 +113,11 @@ def read_bomb(path: str) -> str:
 
 
 def test_no_state_takes_more_than_its_bounds(tmp_path: Path) -> None:
-    for name, rows in BOMBS.items():
+    bombs = create_bombs()
+    for name, (table, row) in bombs.items():
         asyncio.run(prepare(tmp_path / name))
         with closing(sqlite3.connect(tmp_path / name)) as database, database:
-            for table, row in rows:
-                put(database, table, row)
+            put(database, table, row)
     (tmp_path / "view").write_bytes(b"")
     with closing(sqlite3.connect(tmp_path / "view")) as database:
         endless = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r)"
@@ -128,7 +125,7 @@ def test_no_state_takes_more_than_its_bounds(tmp_path: Path) -> None:
             f"CREATE VIEW about AS {endless} SELECT n AS id, 'a' AS target FROM r;"  # noqa: S608 - our own names
             f"PRAGMA application_id = {FORMAT.application_id}; PRAGMA user_version = {FORMAT.version}"
         )
-    names = [*BOMBS, "view"]
+    names = [*bombs, "view"]
     peaks = measure_peaks(read_bomb, {name: [str(tmp_path / name)] for name in names})
     told = {name: peak.value for name, peak in peaks.items() if peak.value != "is damaged"}
     counted = {"requests without number": "used"}  # up to a number

@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from svc_async import Session
+from svc_async.__main__ import main
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import PROGRAM, Call, Command, Ended, environment_of
 
@@ -294,25 +295,18 @@ def test_a_column_is_mapped_to_any_common_name(call: Call, here: Path) -> None:
 # --- interrupted
 
 
+@pytest.mark.parametrize("program", [main, pytest.param(PROGRAM, marks=pytest.mark.long)], ids=["forked", "alone"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_ends_the_job_with_its_report(
-    command: Command, sandbox: Sandbox, many: Path, number: signal.Signals
+    command: Command,
+    sandbox: Sandbox,
+    many: Path,
+    program: Callable[[], int] | tuple[str, ...],
+    number: signal.Signals,
 ) -> None:
     sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
-    running = await command.start(
-        *(
-            "audience",
-            "upload",
-            str(many),
-            *target(sandbox),
-            "--json",
-            "--concurrency",
-            "1",
-            "--users-per-operation",
-            "1",
-        ),
-        program=PROGRAM,
-    )
+    few = ("--concurrency", "1", "--users-per-operation", "1")
+    running = await command.start("audience", "upload", many, *target(sandbox), "--json", *few, program=program)
     await sandbox.requests.wait(count=2, route=USERS)
     running.send(number)
     ended = await running.wait()

@@ -8,13 +8,14 @@ import pytest
 
 from svc_async import Session
 from svc_async.sandbox import Sandbox
-from tests.support.command import Call, Command
+from tests.support.command import PROGRAM, Call, Command
 from tests.support.contract import PRODUCT
 
 pytestmark = pytest.mark.timeout(300)  # workers import for seconds on a busy machine
 LIST = ("--account", "a1", "--audience", "c1")
 
 
+@pytest.mark.long("the command starts a scheduler and a worker")
 async def test_a_file_is_uploaded_by_processes_on_this_machine(
     command: Command, sandbox: Sandbox, tmp_path: Path, database: str
 ) -> None:
@@ -31,7 +32,7 @@ async def test_a_file_is_uploaded_by_processes_on_this_machine(
         database,
         *("--job", "nightly", "--report", "report.json"),
         "--json",
-        program=("-m", "svc_async"),
+        program=PROGRAM,
     )
 
     report = ended.result
@@ -58,6 +59,7 @@ async def test_a_file_is_uploaded_by_processes_on_this_machine(
     assert (await command("job", "watch", *job)).code == 0
 
 
+@pytest.mark.long("the command starts a scheduler and a worker")
 async def test_each_row_that_failed_on_a_cluster_is_listed(
     command: Command, sandbox: Sandbox, tmp_path: Path, database: str
 ) -> None:
@@ -67,7 +69,7 @@ async def test_each_row_that_failed_on_a_cluster_is_listed(
     upload = ("audience", "upload", "people.csv", *ids, *where, "--report", "report.json", "--json")
 
     for _ in range(2):
-        ended = await command(*upload, program=("-m", "svc_async"))
+        ended = await command(*upload, program=PROGRAM)
 
         assert ended.code == 5, ended.err
         assert (ended.result["failed"], ended.result["failures_unlisted"]) == (12_000, 0)

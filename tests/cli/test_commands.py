@@ -6,17 +6,20 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from svc_async import Session, __version__
+from svc_async.__main__ import main
 from svc_async.auth.credentials import UserCredentials
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.users.hashing import HASH_LIBRARY
 from svc_async.wire.base_urls import Endpoints
-from tests.support.command import PROGRAM, ROOT, Call, Command, environment_of
+from tests.support.command import PROGRAM, ROOT, Call, Command, Ended, environment_of
 
 # --- accounts list
 
@@ -86,9 +89,12 @@ async def test_a_service_in_trouble_is_an_error_of_one_line(command: Command, sa
 # --- sandbox
 
 
+@pytest.mark.parametrize("program", [main, pytest.param(PROGRAM, marks=pytest.mark.long)], ids=["forked", "alone"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_sandbox_serves_until_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
-    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", program=PROGRAM)
+async def test_a_sandbox_serves_until_it_is_stopped(
+    tmp_path: Path, program: Callable[[], int] | tuple[str, ...], number: signal.Signals
+) -> None:
+    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", program=program)
     described = await running.item()
     endpoints = Endpoints(base_url=described["base_url"], ads_url=described["ads_url"])
     async with Session(UserCredentials(**described["credentials"]), endpoints=endpoints) as session:
@@ -104,7 +110,7 @@ async def test_a_sandbox_serves_until_it_is_stopped(tmp_path: Path, number: sign
 async def test_the_login_of_a_service_can_be_tried_with_what_a_sandbox_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", program=PROGRAM)
+    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json")
     described = await running.item()
     variables = described["environment"]
     for name, value in variables.items():
@@ -134,7 +140,7 @@ async def test_the_inspector_is_opened_in_a_browser(tmp_path: Path) -> None:
     browser.chmod(0o700)
     os.mkfifo(opened)
     command = Command(tmp_path, {"BROWSER": str(browser)})
-    running = await command.start("sandbox", "--port", "0", "--open", "--json", program=PROGRAM)
+    running = await command.start("sandbox", "--port", "0", "--open", "--json")
     url = (await running.item())["inspector_url"]
     async with aiohttp.request("GET", url) as page:
         assert (page.status, "<title>Sandbox inspector</title>" in await page.text()) == (200, True)
@@ -231,6 +237,7 @@ def modules_after(*arguments: str) -> set[str]:
 ENGINE = {"aiohttp", "tenacity", "cattrs", "svc_async.session", "svc_async.sandbox"}
 
 
+@pytest.mark.long("each command is imported by an interpreter of its own")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -253,6 +260,7 @@ def commands_in(modules: set[str]) -> set[str]:
     return {module.removeprefix(prefix) for module in modules if module.startswith(prefix)}
 
 
+@pytest.mark.long("each command is imported by an interpreter of its own")
 def test_help_loads_no_other_command() -> None:
     assert commands_in(modules_after("--help")) == set()
     assert commands_in(modules_after("job", "resume", "--help")) == {"job"}
@@ -295,18 +303,54 @@ def test_an_unknown_level_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_reader_that_has_had_enough_is_no_error(command: Command) -> None:
-    script = f'"{sys.executable}" -m svc_async accounts list --json | true; exit "${{PIPESTATUS[0]}}"'
-    done = await command("-c", script, program=("-c", _BASH))
-    assert "Traceback" not in done.err
-    assert "BrokenPipe" not in done.err
+    reader, writer = os.pipe()
+    os.close(reader)
+    running = await command.start("accounts", "list", "--json", stdout=writer)
+    os.close(writer)
+    assert await running.wait() == Ended(1, "", "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
-@pytest.mark.parametrize("arguments", ["completion bash", "completion bash --json"])
+@pytest.mark.parametrize("arguments", ["--version", "accounts list --json"])
 async def test_output_that_cannot_be_written_is_one_sentence(command: Command, arguments: str) -> None:
-    script = f'"{sys.executable}" -m svc_async {arguments} > /dev/full'
-    done = await command("-c", script, program=("-c", _BASH))
-    assert (done.code, done.err) == (1, "svc-async: I/O error: No space left on device\n")
+    full = os.open("/dev/full", os.O_WRONLY)
+    running = await command.start(*arguments.split(), stdout=full)
+    os.close(full)
+    assert await running.wait() == Ended(1, "", "svc-async: I/O error: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr", "stdout stderr"])
+async def test_a_job_is_done_without_anybody_to_read_its_report(command: Command, tmp_path: Path, closed: str) -> None:
+    (tmp_path / "a.csv").write_text("email\na@example.org\n")
+    ended = await command("audience", "upload", "a.csv", "--sandbox", program=partial(run_without, closed))
+    assert (ended.code, ended.err) == (0, "")
+
+
+def run_without(streams: str) -> int:
+    """Run the command as a shell starts it without some of its streams."""
+    for name in streams.split():
+        os.close(getattr(sys, name).fileno())
+        setattr(sys, name, None)
+    return main()
+
+
+@pytest.mark.long("a shell starts an interpreter for each command")
+@pytest.mark.parametrize(
+    ("line", "ended"),
+    [
+        ("accounts list --json | true; exit 0", Ended(0, "", "")),
+        ("completion bash > /dev/full", Ended(1, "", "svc-async: I/O error: No space left on device\n")),
+        ("completion bash --json > /dev/full", Ended(1, "", "svc-async: I/O error: No space left on device\n")),
+        ("audience upload a.csv --sandbox >&-", Ended(0, "", "")),
+        ("audience upload a.csv --sandbox >/dev/null 2>&-", Ended(0, "", "")),
+    ],
+)
+async def test_a_shell_that_sends_output_elsewhere_gets_the_same(
+    command: Command, tmp_path: Path, line: str, ended: Ended
+) -> None:
+    (tmp_path / "a.csv").write_text("email\na@example.org\n")
+    script = f'"{sys.executable}" -m svc_async {line}'
+    assert await command("-c", script, program=("-c", _BASH)) == ended
 
 
 _BASH = "import subprocess, sys; sys.exit(subprocess.run(['bash', *sys.argv[1:]], check=False).returncode)"
@@ -336,10 +380,19 @@ def test_an_error_is_an_object_too(call: Call, here: Path, arguments: tuple[str,
     assert ended.err == f"svc-async: {error['message']}\n"
 
 
-async def test_a_name_that_the_output_cannot_encode_is_escaped(tmp_path: Path) -> None:
+def run_encoded(encoding: str) -> int:
+    """Run the command as PYTHONIOENCODING has an interpreter open its output."""
+    sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+    return main()
+
+
+@pytest.mark.parametrize("program", [partial(run_encoded, "cp1252"), pytest.param(PROGRAM, marks=pytest.mark.long)])
+async def test_a_name_that_the_output_cannot_encode_is_escaped(
+    tmp_path: Path, program: Callable[[], int] | tuple[str, ...]
+) -> None:
     (tmp_path / "Łodz.csv").write_text("email\na@example.org\n")
     command = Command(tmp_path, {"PYTHONIOENCODING": "cp1252", "LC_ALL": "C.UTF-8"})
-    ended = await command("audience", "upload", "Łodz.csv", "--sandbox", program=PROGRAM)
+    ended = await command("audience", "upload", "Łodz.csv", "--sandbox", program=program)
     assert ended.code == 0
     assert "1 accepted" in ended.out
     assert ended.out.startswith("\\u0141odz.csv: 1 row read")
@@ -397,14 +450,6 @@ async def test_without_a_file_of_profiles_the_variable_that_names_one_is_named(
         assert "does not exist, so there is no profile 'nope', which SVC_PROFILE names; `svc-async auth" in ended.err
         assert "Session" not in ended.err
     assert "there is no profile 'nope'; `svc-async auth" in (await command("accounts", "list", "--profile", "nope")).err
-
-
-async def test_a_job_is_done_without_anybody_to_read_its_report(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("email\na@example.org\n")
-    for redirection in (">&-", "2>&-", ">/dev/null 2>&-"):
-        script = f'"{sys.executable}" -m svc_async audience upload a.csv --sandbox {redirection}'
-        ended = await command("-c", script, program=("-c", _BASH))
-        assert (ended.code, ended.err) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from cyclopts import App
 
 from tests.support.command import Call
 
@@ -16,6 +18,22 @@ COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 _svc_async
 printf '%s\\n' "${COMPREPLY[@]}"
 """
+
+
+_SCRIPTS: dict[tuple[str, str | None], str] = {}
+_generate = App.generate_completion
+
+
+@pytest.fixture(autouse=True)
+def generated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each script generated once: that takes longer than everything that is tested about it."""
+
+    def generate(app: App, *, shell: Literal["bash", "zsh", "fish"], prog_name: str | None = None) -> str:
+        if (shell, prog_name) not in _SCRIPTS:
+            _SCRIPTS[shell, prog_name] = _generate(app, shell=shell, prog_name=prog_name)
+        return _SCRIPTS[shell, prog_name]
+
+    monkeypatch.setattr(App, "generate_completion", generate)
 
 
 def complete_in_bash(script: Path, *typed: str) -> list[str]:
@@ -71,6 +89,7 @@ def test_bash_proposes_files_for_every_command_that_takes_one(bash: Path) -> Non
     assert complete_in_bash(bash, "webhook", "check", "cust") == []
 
 
+@pytest.mark.long("the scripts of two shells are generated")
 def test_zsh_and_fish_propose_files_for_every_command_that_takes_one(call: Call) -> None:
     arguments = re.findall(r"^ *'1:(?! ).*' ", call("completion", "zsh").out, re.MULTILINE)
     assert sum(argument.endswith(":_files' ") for argument in arguments) == len(WITH_FILES)
@@ -78,6 +97,7 @@ def test_zsh_and_fish_propose_files_for_every_command_that_takes_one(call: Call)
     assert not [command for command in WITH_FILES if f"using_command {command}' -f" in fish]
 
 
+@pytest.mark.long("the script of a shell is generated")
 def test_fish_proposes_no_files_where_a_command_follows(call: Call) -> None:
     script = call("completion", "fish").out
     assert "complete -c svc-async -n '__fish_use_subcommand' -f\n" in script
@@ -85,6 +105,7 @@ def test_fish_proposes_no_files_where_a_command_follows(call: Call) -> None:
     assert "using_command completion' -f" not in script
 
 
+@pytest.mark.long("the script of each shell is generated twice")
 @pytest.mark.parametrize(("shell", "place"), [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", "")])
 def test_it_is_installed_for_one_user(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, shell: str, place: str
@@ -100,22 +121,25 @@ def test_it_is_installed_for_one_user(
     assert not any(os.access(path, os.X_OK) for path in here.rglob("*svc-async*") if path.is_file())
 
 
-@pytest.mark.parametrize(
-    ("line", "runs"),
-    [
-        ("", False),
-        ("autoload -Uz compinit", False),
-        ("# compinit", False),
-        ("autoload -Uz compinit && compinit", True),
-        ("  compinit -i", True),
-        ("source $ZSH/oh-my-zsh.sh", True),
-    ],
-)
+COMPINIT = {
+    "": False,
+    "autoload -Uz compinit": False,
+    "# compinit": False,
+    "autoload -Uz compinit && compinit": True,
+    "  compinit -i": True,
+    "source $ZSH/oh-my-zsh.sh": True,
+}
+"""Lines of ~/.zshrc, and whether they run it."""
+
+
 def test_compinit_is_asked_for_only_where_it_does_not_run(
-    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, line: str, runs: bool
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     monkeypatch.setenv("HOME", str(here))
-    (here / ".zshrc").write_text(f"PS1=x\n{line}\n")
-    ended = call("completion", "zsh", "--install")
-    assert ended.code == 0
-    assert ("compinit loads it: ~/.zshrc must run" in ended.err) is not runs
+    monkeypatch.setitem(_SCRIPTS, ("zsh", None), "# the script")
+    for line, runs in COMPINIT.items():
+        with subtests.test(line):
+            (here / ".zshrc").write_text(f"PS1=x\n{line}\n")
+            ended = call("completion", "zsh", "--install")
+            assert ended.code == 0
+            assert ("compinit loads it: ~/.zshrc must run" in ended.err) is not runs

@@ -7,7 +7,7 @@ import pytest
 from cyclopts import App
 
 from svc_async.cli.app import app
-from tests.support.command import PROGRAM, Call, Command, read_shape
+from tests.support.command import Call, Command, read_shape
 
 
 def list_commands(group: App, *names: str) -> list[str]:
@@ -83,7 +83,7 @@ def test_an_early_end_has_a_result_and_an_error(call: Call, here: Path) -> None:
 
 
 async def test_what_follows_something_prints_items_and_then_its_end(tmp_path: Path) -> None:
-    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json", program=PROGRAM)
+    running = await Command(tmp_path, {}).start("sandbox", "--port", "0", "--json")
     assert "inspector_url" in await running.item()
     running.send(signal.SIGINT)
     ended = await running.wait()

@@ -17,6 +17,7 @@ SCRIPT = re.compile(r"^```sh\n(#!/usr/bin/env bash\n.*?)^```", re.MULTILINE | re
 PAGES = {"how-to-run-every-night.md": "customers", "how-to-manage-do-not-reach-lists.md": "opt-outs"}
 """The pages, and the folders below /srv in which their scripts work."""
 LIST_USERS = "*/do_not_reach_lists/*/users"
+NIGHT = pytest.mark.long("the script starts the command in an interpreter")
 
 
 def read_script(page: str) -> str:
@@ -88,6 +89,7 @@ async def opt_outs(sandbox: Sandbox, tmp_path: Path) -> Night:
     return prepare(sandbox, tmp_path, "how-to-manage-do-not-reach-lists.md")
 
 
+@NIGHT
 async def test_a_good_night_is_reported_to_the_monitor_only(customers: Night) -> None:
     (customers.work / "export.csv").write_text("email\na@example.org\n")
     assert await customers.run() == Ended(0, "", "")
@@ -96,6 +98,7 @@ async def test_a_good_night_is_reported_to_the_monitor_only(customers: Night) ->
     assert ping.endswith("https://monitor.example/ping/sync-customers\n")
 
 
+@NIGHT
 async def test_a_night_maps_the_columns_that_the_script_names(customers: Night, sandbox: Sandbox) -> None:
     script = customers.folder / "script"
     line, example = re.findall(r"^(map=\(\)).* such as (map=\(.*\))$", script.read_text(), re.MULTILINE)[0]
@@ -105,6 +108,7 @@ async def test_a_night_maps_the_columns_that_the_script_names(customers: Night, 
     assert len(sandbox.audience("1nmth").users) == 1
 
 
+@NIGHT
 async def test_the_mail_of_a_night_with_failures_has_the_counts_and_where_they_are_listed(customers: Night) -> None:
     (customers.work / "export.csv").write_text("email\na@example.org\nnobody\n")
     assert (await customers.run()).code == 5
@@ -118,6 +122,7 @@ async def test_the_mail_of_a_night_with_failures_has_the_counts_and_where_they_a
     assert customers.list_sent("curl") == []
 
 
+@NIGHT
 async def test_the_mail_of_a_night_that_failed_has_the_error(customers: Night, sandbox: Sandbox) -> None:
     (customers.work / "export.csv").write_text("email\na@example.org\n")
     sandbox.faults.on("*", "*").do(Fault.http(401))
@@ -140,6 +145,7 @@ async def test_a_run_that_overlaps_leaves_the_files_of_the_other(sandbox: Sandbo
     assert night.list_sent("mail") == night.list_sent("curl") == []
 
 
+@NIGHT
 async def test_withdrawn_opt_outs_are_removed_once_before_all_others_are_renewed(
     opt_outs: Night, sandbox: Sandbox
 ) -> None:
@@ -152,6 +158,7 @@ async def test_withdrawn_opt_outs_are_removed_once_before_all_others_are_renewed
     assert opt_outs.list_sent("mail") == []
 
 
+@NIGHT
 async def test_who_could_not_be_taken_off_the_list_is_tried_again(opt_outs: Night, sandbox: Sandbox) -> None:
     (opt_outs.work / "opt-outs.csv").write_text("email,phone\na@example.org,12\nnobody,\n")
     (opt_outs.work / "withdrawn.csv").write_text("email\nc@example.org\n")

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from svc_async.webhooks.testing import build_delivery
 from tests.support.command import Command, Running
 from tests.support.deliveries import KEY, delivery
 from tests.support.event_samples import activity
-from tests.support.file_watch import watch
+from tests.support.file_watch import run_watched, watch
 from tests.support.receivers import create_sender
 
 ROWS = "email\n" + "".join(f"user{number}@example.org\n" for number in range(30)) + "nobody\n"
@@ -31,8 +32,7 @@ def work(tmp_path: Path) -> Path:
 
 async def start(work: Path, command: Command, *commands: tuple[str, ...]) -> Running:
     watched = Command(work, {**command.environ, "TMPDIR": str(work)})
-    given = json.dumps(commands)
-    return await watched.start(work.parent / "found.json", given, program=("-m", "tests.support.file_watch"))
+    return await watched.start(program=partial(run_watched, work.parent / "found.json", commands))
 
 
 def read_findings(work: Path) -> Any:

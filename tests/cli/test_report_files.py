@@ -9,7 +9,7 @@ from tests.support.command import Call, Command, limit_files, read_shape
 
 
 def write(here: Path) -> None:
-    (here / "people.csv").write_text("email\n" + "".join(f"user{n}@example.org\n" for n in range(5_000)) + "nobody\n")
+    (here / "people.csv").write_text("email\n" + "".join(f"user{n}@example.org\n" for n in range(1_200)) + "nobody\n")
 
 
 def test_a_page_for_people(call: Call, here: Path) -> None:
@@ -18,7 +18,7 @@ def test_a_page_for_people(call: Call, here: Path) -> None:
     page = (here / "report.html").read_text(encoding="utf-8")
     assert ended.code == 5
     assert "<title>Upload to an audience: people.csv</title>" in page
-    assert '<th scope="row">Accepted</th><td class="n">5,000</td>' in page
+    assert '<th scope="row">Accepted</th><td class="n">1,200</td>' in page
     assert '<th scope="row">email must be an e-mail address</th><td class="n">1</td>' in page
     assert "nobody" not in page
 
@@ -30,7 +30,7 @@ def test_an_object_for_programs(call: Call, here: Path) -> None:
     assert {name: report[name] for name in printed} == printed
     assert report["reasons"] == {"email must be an e-mail address": 1}
     assert report["requests_per_minute_limit"] == 1_500
-    assert report["timeline"][-1]["accepted"] == 5_000
+    assert report["timeline"][-1]["accepted"] == 1_200
 
 
 async def test_a_job_that_ended_early_says_so(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_the_report_of_a_journal_says_where_it_is(command: Command, sandbo
 def test_a_name_is_printed_as_it_is(call: Call, here: Path) -> None:
     write(here)
     (here / "people.csv").rename(here / ":smile: [red].csv")
-    assert call("audience", "upload", ":smile: [red].csv", "--sandbox").out.startswith(":smile: [red].csv: 5,001 rows")
+    assert call("audience", "upload", ":smile: [red].csv", "--sandbox").out.startswith(":smile: [red].csv: 1,201 rows")
 
 
 USERS = "*/custom_audiences/*/users"

@@ -49,9 +49,6 @@ OWN_ENUMS: Mapping[str, type[OpenEnum]] = {
     if isinstance(kind, type) and issubclass(kind, OpenEnum) and kind.__module__.startswith(ads.__name__)
 }
 
-ONE = pytest.mark.parametrize("operation", OPERATIONS)
-CALLED = pytest.mark.parametrize("operation", CALLS)
-
 
 def find_route(operation: str) -> tuple[str, Any]:
     """Return the one route of the client for an operation of the contract."""
@@ -63,9 +60,10 @@ def find_route(operation: str) -> tuple[str, Any]:
 
 
 @pytest.mark.rule("GEN-01", "GEN-02", "TAP-01")
-@ONE
-def test_each_operation_is_one_route(operation: str) -> None:
-    find_route(operation)
+def test_each_operation_is_one_route(subtests: pytest.Subtests) -> None:
+    for operation in OPERATIONS:
+        with subtests.test(operation):
+            find_route(operation)
 
 
 def test_each_route_is_an_operation() -> None:
@@ -74,36 +72,41 @@ def test_each_route_is_an_operation() -> None:
 
 
 @pytest.mark.rule("GEN-15", "EST-01")
-@ONE
-def test_parameters_are_sent_where_the_contract_says(operation: str) -> None:
-    name, row = find_route(operation)
-    is_object = OPERATIONS[operation].get("body_shape") == "object"
+def test_parameters_are_sent_where_the_contract_says(subtests: pytest.Subtests) -> None:
+    for operation in OPERATIONS:
+        with subtests.test(operation):
+            name, row = find_route(operation)
+            is_object = OPERATIONS[operation].get("body_shape") == "object"
 
-    assert getattr(row, "json", False) == is_object, f"operations.toml {operation}, {name}"
+            assert getattr(row, "json", False) == is_object, f"operations.toml {operation}, {name}"
 
 
 @pytest.mark.rule("GEN-03", "GEN-04")
-@ONE
-def test_a_route_returns_the_record_of_the_contract(operation: str) -> None:
-    response = OPERATIONS[operation]["response"]
-    name, row = find_route(operation)
-    if response["record"] in RECORDS and response["shape"] != "named_array":
-        assert row.into.__name__ == response["record"], f"operations.toml {operation}, {name}"
-        assert isinstance(row, Listing) == (response["shape"] in {"list", "array"}), f"operations.toml {operation}"
+def test_a_route_returns_the_record_of_the_contract(subtests: pytest.Subtests) -> None:
+    for operation in OPERATIONS:
+        with subtests.test(operation):
+            response = OPERATIONS[operation]["response"]
+            name, row = find_route(operation)
+            if response["record"] in RECORDS and response["shape"] != "named_array":
+                assert row.into.__name__ == response["record"], f"operations.toml {operation}, {name}"
+                assert isinstance(row, Listing) == (response["shape"] in {"list", "array"}), (
+                    f"operations.toml {operation}"
+                )
 
 
 @pytest.mark.rule("GEN-06", "GEN-17")
-@ONE
-def test_the_checks_of_a_route_have_the_bounds_of_the_contract(operation: str) -> None:
-    name, row = find_route(operation)
-    values = build_arguments(operation)
-    for parameter in list_parameters(OPERATIONS[operation]):
-        for kind, (within, beyond) in list_bounds(parameter).items():
-            where = f"operations.toml {operation}, {parameter['name']} {kind}: {name}"
-            kept, broken = (row(**{**values, parameter["name"]: value}).problem for value in (within, beyond))
-            assert kept is None, where
-            assert broken is not None, where
-            assert broken.parameter == parameter["name"], where
+def test_the_checks_of_a_route_have_the_bounds_of_the_contract(subtests: pytest.Subtests) -> None:
+    for operation in OPERATIONS:
+        with subtests.test(operation):
+            name, row = find_route(operation)
+            values = build_arguments(operation)
+            for parameter in list_parameters(OPERATIONS[operation]):
+                for kind, (within, beyond) in list_bounds(parameter).items():
+                    where = f"operations.toml {operation}, {parameter['name']} {kind}: {name}"
+                    kept, broken = (row(**{**values, parameter["name"]: value}).problem for value in (within, beyond))
+                    assert kept is None, where
+                    assert broken is not None, where
+                    assert broken.parameter == parameter["name"], where
 
 
 @pytest.mark.parametrize("enum", OWN_ENUMS)
@@ -113,55 +116,64 @@ def test_an_enum_has_the_values_of_the_contract(enum: str) -> None:
     assert {member.value for member in OWN_ENUMS[enum]} == values, f"enums.toml {enum}"
 
 
-@CALLED
-def test_a_call_has_the_parameters_of_the_contract_and_no_others(operation: str, session: Session) -> None:
-    taken = read_parameters(operation, session)
-    listed = {row["name"] for row in list_parameters(OPERATIONS[operation])}
+def test_a_call_has_the_parameters_of_the_contract_and_no_others(subtests: pytest.Subtests, session: Session) -> None:
+    for operation in CALLS:
+        with subtests.test(operation):
+            taken = read_parameters(operation, session)
+            listed = {row["name"] for row in list_parameters(OPERATIONS[operation])}
 
-    assert listed - taken.keys() <= BOUND_IDS.keys(), f"operations.toml {operation}: a parameter is missing"
-    assert taken.keys() <= listed, f"operations.toml {operation}: a parameter is not in the contract"
+            assert listed - taken.keys() <= BOUND_IDS.keys(), f"operations.toml {operation}: a parameter is missing"
+            assert taken.keys() <= listed, f"operations.toml {operation}: a parameter is not in the contract"
 
 
 @pytest.mark.rule("HIST-02", "LI-01", "LICC-03", "LICC-04", "KW-02", "TAP-02", "VCC-01f", "VCC-05", "POLL-03", "PC-01")
-@CALLED
-def test_a_required_parameter_has_no_default(operation: str, session: Session) -> None:
-    taken = read_parameters(operation, session)
-    for row in list_parameters(OPERATIONS[operation]):
-        if row["name"] in taken and row.get("required_stated", True):
-            parameter = taken[row["name"]]
-            assert has_default(parameter) != row["required"], f"operations.toml {operation}, {row['name']}"
-            assert parameter.default in {None, inspect.Parameter.empty}, f"{operation}, {row['name']}"
+def test_a_required_parameter_has_no_default(subtests: pytest.Subtests, session: Session) -> None:
+    for operation in CALLS:
+        with subtests.test(operation):
+            taken = read_parameters(operation, session)
+            for row in list_parameters(OPERATIONS[operation]):
+                if row["name"] in taken and row.get("required_stated", True):
+                    parameter = taken[row["name"]]
+                    assert has_default(parameter) != row["required"], f"operations.toml {operation}, {row['name']}"
+                    assert parameter.default in {None, inspect.Parameter.empty}, f"{operation}, {row['name']}"
 
 
-@CALLED
-def test_ids_are_positional_and_all_others_are_keyword_only(operation: str, session: Session) -> None:
-    subjects = {"feature_keys", "products"} if OPERATIONS[operation]["method"] != "GET" else set()
-    taken = read_parameters(operation, session)
-    for row in list_parameters(OPERATIONS[operation]):
-        if row["name"] in taken:
-            is_named = taken[row["name"]].kind is inspect.Parameter.KEYWORD_ONLY
-            assert is_named == (row["in"] != "path" and row["name"] not in subjects), f"{operation}, {row['name']}"
+def test_ids_are_positional_and_all_others_are_keyword_only(subtests: pytest.Subtests, session: Session) -> None:
+    for operation in CALLS:
+        with subtests.test(operation):
+            subjects = {"feature_keys", "products"} if OPERATIONS[operation]["method"] != "GET" else set()
+            taken = read_parameters(operation, session)
+            for row in list_parameters(OPERATIONS[operation]):
+                if row["name"] in taken:
+                    is_named = taken[row["name"]].kind is inspect.Parameter.KEYWORD_ONLY
+                    assert is_named == (row["in"] != "path" and row["name"] not in subjects), (
+                        f"{operation}, {row['name']}"
+                    )
 
 
 @pytest.mark.rule(
     "ACC-04", "HIST-02b", "EST-01b", "FEAT-01b", "FEAT-02b", "KW-01", "LI-06", "LI-14", "LI-15", "POST-04", "POST-08"
 )
-@CALLED
-def test_enums_of_parameters_are_the_contract_s(operation: str, session: Session) -> None:
-    taken = read_parameters(operation, session)
-    for row in list_parameters(OPERATIONS[operation]):
-        if "enum" in row and ENUMS[row["enum"]].get("value_type") != "int":
-            assert_enum(row["enum"], taken[row["name"]].annotation, f"operations.toml {operation}, {row['name']}")
+def test_enums_of_parameters_are_the_contract_s(subtests: pytest.Subtests, session: Session) -> None:
+    for operation in CALLS:
+        with subtests.test(operation):
+            taken = read_parameters(operation, session)
+            for row in list_parameters(OPERATIONS[operation]):
+                if "enum" in row and ENUMS[row["enum"]].get("value_type") != "int":
+                    assert_enum(
+                        row["enum"], taken[row["name"]].annotation, f"operations.toml {operation}, {row['name']}"
+                    )
 
 
 @pytest.mark.rule("GEN-08b", "GEN-09", "LIM-05")
-@CALLED
-def test_only_what_the_service_counts_has_a_total(operation: str, session: Session) -> None:
-    answer = inspect.signature(bind(operation, session), eval_str=True).return_annotation
-    counted = any(row["name"] == "with_total_count" for row in OPERATIONS[operation].get("parameter", []))
-    assert (CountedPager in iter_types(answer)) == counted, f"operations.toml {operation}"
-    if OPERATIONS[operation]["response"]["shape"] == "list":
-        assert {Pager, CountedPager} & {*iter_types(answer)}, f"operations.toml {operation}"
+def test_only_what_the_service_counts_has_a_total(subtests: pytest.Subtests, session: Session) -> None:
+    for operation in CALLS:
+        with subtests.test(operation):
+            answer = inspect.signature(bind(operation, session), eval_str=True).return_annotation
+            counted = any(row["name"] == "with_total_count" for row in OPERATIONS[operation].get("parameter", []))
+            assert (CountedPager in iter_types(answer)) == counted, f"operations.toml {operation}"
+            if OPERATIONS[operation]["response"]["shape"] == "list":
+                assert {Pager, CountedPager} & {*iter_types(answer)}, f"operations.toml {operation}"
 
 
 @pytest.mark.rule("ACC-09", "AM-03", "CAU-05", "DNR-03", "DNR-07", "HIST-05", "PC-03", "POLL-08", "PSET-06", "TGT-02")

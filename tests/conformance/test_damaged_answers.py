@@ -1,7 +1,7 @@
 """An answer is never thrown away, however one field of a record of the contract is damaged."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -21,6 +21,12 @@ READ = [name for name, row in CALLS.items() if row["response"]["record"] in RECO
 LISTED = [name for name in READ if OPERATIONS[name]["response"]["shape"] in {"list", "array"}]
 SINGLE = [name for name in READ if OPERATIONS[name]["response"]["shape"] in {"single", "array_of_one"}]
 ONE_OF_EACH = sorted({OPERATIONS[name]["response"]["record"]: name for name in SINGLE}.values())
+SHORT = {"product_catalogs.delete", "keyword_insights.search", "product_catalogs.list", "placements.list"}
+"""Calls whose records can be damaged in few ways."""
+
+
+def mark_long(operations: Sequence[str]) -> list[Any]:
+    return [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in operations]
 
 
 @pytest.fixture
@@ -40,7 +46,7 @@ async def make_call(session: Session, operation: str) -> Any:
     return await call
 
 
-@pytest.mark.parametrize("operation", ONE_OF_EACH)
+@pytest.mark.parametrize("operation", mark_long(ONE_OF_EACH))
 async def test_a_single_record_is_read_or_its_answer_is_in_the_error(
     operation: str, service: ScriptedServer, session: Session
 ) -> None:
@@ -63,7 +69,7 @@ async def test_a_single_record_is_read_or_its_answer_is_in_the_error(
         assert len(service.requests) == 1
 
 
-@pytest.mark.parametrize("operation", LISTED)
+@pytest.mark.parametrize("operation", mark_long(LISTED))
 async def test_a_page_gives_all_records_or_says_which_it_could_not_read(
     operation: str, service: ScriptedServer, session: Session
 ) -> None:

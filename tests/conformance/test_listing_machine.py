@@ -141,5 +141,12 @@ class Family(RuleBasedStateMachine):
         self.runner.run(self.clock.advance(seconds=1))
 
 
-TestFamily = pytest.mark.rule("GEN-07", "GEN-09", "GEN-14", "LICC-02", "LICC-03", "LICC-04", "LICC-05")(Family.TestCase)
-TestFamily.settings = settings(max_examples=25, stateful_step_count=30)
+class FamilyAtLength(Family):
+    """The same, often enough for rare orders of calls."""
+
+
+RULES = pytest.mark.rule("GEN-07", "GEN-09", "GEN-14", "LICC-02", "LICC-03", "LICC-04", "LICC-05")
+TestFamily = RULES(Family.TestCase)
+TestFamily.settings = settings(max_examples=2, stateful_step_count=30)
+TestFamilyAtLength = pytest.mark.long("rare orders of calls need many runs")(RULES(FamilyAtLength.TestCase))
+TestFamilyAtLength.settings = settings(max_examples=25, stateful_step_count=30)

@@ -1,4 +1,7 @@
-"""The pytest plugin as users' tests have it: in a process of its own, in each way in which asynchronous tests run."""
+"""The pytest plugin as users' tests have it, in each way in which asynchronous tests run."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatch
 
 import attrs
 import pytest
@@ -8,7 +11,10 @@ from svc_async.pytest_plugin.world import World
 from tests.support.recipes import RUNNERS, read_recipes
 
 pytest_plugins = ["pytester"]
-SLOW_START = pytest.mark.timeout(300)  # a process that imports everything, on a machine that may be busy
+ALONE = pytest.mark.parametrize(
+    "alone", [False, pytest.param(True, marks=[pytest.mark.long, pytest.mark.timeout(300)])]
+)
+"""In this process, and in one that has to import everything on a machine that may be busy."""
 
 CHECK = """
 import sys
@@ -247,24 +253,30 @@ async def test_the_closest_marker_decides_each_argument(svc_sandbox, svc_clock):
 """
 
 
-def run(pytester: pytest.Pytester, settings: str, **files: str) -> pytest.RunResult:
-    pytester.makeini(f"[pytest]\nfilterwarnings = error\n{settings}\n")
-    pytester.makepyfile(**files)
-    return pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:xdist")
+def run(pytester: pytest.Pytester, settings: str, *, alone: bool, **files: str) -> pytest.RunResult:
+    """Run files of tests, in a process of its own or in this one, where the modules are already imported."""
+    ignored = "" if alone else "\n  ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+    pytester.makeini(f"[pytest]\nfilterwarnings =\n  error{ignored}\n{settings}\n")
+    pytester.makepyfile(**{name: text if alone else text.replace(CHECK, "") for name, text in files.items()})
+    start = pytester.runpytest_subprocess if alone else pytester.runpytest_inprocess
+    return start("-p", "no:randomly", "-p", "no:xdist")
 
 
-@SLOW_START
-def test_fixtures_open_in_auto_mode(pytester: pytest.Pytester) -> None:
-    result = run(pytester, RUNNERS["auto"].settings, test_auto=COMMON)
+@ALONE
+def test_fixtures_open_in_auto_mode(pytester: pytest.Pytester, *, alone: bool) -> None:
+    result = run(pytester, RUNNERS["auto"].settings, alone=alone, test_auto=COMMON)
     result.assert_outcomes(passed=2, failed=1)
 
 
-@SLOW_START
-def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(pytester: pytest.Pytester) -> None:
+@ALONE
+def test_fixtures_open_in_strict_mode_and_with_anyio_and_tell_why_a_test_fails(
+    pytester: pytest.Pytester, *, alone: bool
+) -> None:
     strict, anyio = RUNNERS["strict"], RUNNERS["anyio beside asyncio"]
     result = run(
         pytester,
         strict.settings,
+        alone=alone,
         test_1=strict.header + COMMON + MORE,
         test_2=anyio.header + COMMON.replace(CHECK, ""),
         test_3=SETTINGS,
@@ -309,11 +321,10 @@ async def test_verdict_without_a_traceback(svc_sandbox, svc_receiver):
 """
 
 
-@SLOW_START
-@pytest.mark.parametrize("mode", ["auto", "strict"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("strict", marks=pytest.mark.long)])
 def test_a_verdict_in_a_handler_fails_the_test(pytester: pytest.Pytester, mode: str) -> None:
     runner = RUNNERS[mode]
-    result = run(pytester, runner.settings, test_verdicts=runner.header + VERDICTS)
+    result = run(pytester, runner.settings, alone=False, test_verdicts=runner.header + VERDICTS)
     result.assert_outcomes(failed=2 * 2 * 2 + 1)
     for ack in ("enqueue", "inline"):
         for is_plain in (False, True):
@@ -365,47 +376,45 @@ FAILURES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("marker", "message"),
-    [
-        ("sed=3", "the marker svc has an unknown argument 'sed'; it takes seed, *"),
-        ("3", "the marker svc has an argument without a name; it takes seed, *"),
-        ("faults=[]", "faults of the marker svc cannot strike; the test uses no svc_clock, *"),
-    ],
-)
-def test_a_marker_that_means_nothing_fails_only_its_test(pytester: pytest.Pytester, marker: str, message: str) -> None:
-    code = f"import pytest\n\n@pytest.mark.svc({marker})\ndef test():\n    pass\n\n\ndef test_other():\n    pass\n"
-    pytester.makepyfile(test_user=code)
+WRONG = {
+    "sed=3": "the marker svc has an unknown argument 'sed'; it takes seed, *",
+    "3": "the marker svc has an argument without a name; it takes seed, *",
+    "faults=[]": "faults of the marker svc cannot strike; the test uses no svc_clock, *",
+}
+WRONG_VALUES = {
+    "start='yesterday'": "the marker svc takes start as an ISO 8601 time with a time zone, such as *",
+    "start='2026-06-10T12:00:00'": "the marker svc takes start as an ISO 8601 time with a time zone, such as *",
+    "start='2026-06-10'": "the marker svc takes start as an ISO 8601 time with a time zone, such as *",
+    "start=5": "the marker svc takes start as an ISO 8601 time with a time zone, such as *",
+    "faults={'kind': 'hang'}": "the marker svc takes faults as a list of dictionaries, such as *",
+    "events='post.create'": "the marker svc takes events as a list of types of events",
+    "sandbox={'rate_limit': False}": "*setting sandbox?'rate_limit'?; similar ones are rate_limits, *",
+    "session={'retry': 1}": "*setting session?'retry'?; similar ones are retries*",
+    "sandbox=5": "the marker svc takes sandbox as a dictionary of settings",
+    "sandbox={'rate_limits': 'no'}": "*unusable setting of sandbox: rate_limits must be True or False",
+    "sandbox={'rate_rules': {'account_reads': 1}}": "*must be a RateRule, such as RateRule(100, 900)",
+    "sandbox={'rate_rules': {'ads.reads.global': 1}}": "*rate_rules has a name that no rule has; use *",
+}
+
+
+def run_wrong(pytester: pytest.Pytester, wrong: Mapping[str, str], test: str) -> pytest.RunResult:
+    """Run a test for each of the markers, and another one without a marker; each must end with its message."""
+    tests = [f"@pytest.mark.svc({marker})\n{test.replace('test', f'test_{n}')}" for n, marker in enumerate(wrong)]
+    pytester.makepyfile("\n\n".join(["import pytest", *tests, "def test_other(): pass"]))
     result = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:randomly", "--strict-markers")
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines([f"*{message}"])
+    result.assert_outcomes(passed=1, errors=len(wrong))
+    errors = result.stdout.str().split("ERROR at setup of ")[1:]
+    for error, message in zip(errors, wrong.values(), strict=True):
+        assert [line for line in error.splitlines() if fnmatch(line.removeprefix("E").strip(), message)], message
+    return result
 
 
-@pytest.mark.parametrize(
-    ("marker", "message"),
-    [
-        ("start='yesterday'", "the marker svc takes start as an ISO 8601 time with a time zone, such as *"),
-        ("start='2026-06-10T12:00:00'", "the marker svc takes start as an ISO 8601 time with a time zone, such as *"),
-        ("start='2026-06-10'", "the marker svc takes start as an ISO 8601 time with a time zone, such as *"),
-        ("start=5", "the marker svc takes start as an ISO 8601 time with a time zone, such as *"),
-        ("faults={'kind': 'hang'}", "the marker svc takes faults as a list of dictionaries, such as *"),
-        ("events='post.create'", "the marker svc takes events as a list of types of events"),
-        ("sandbox={'rate_limit': False}", "*setting sandbox?'rate_limit'?; similar ones are rate_limits, *"),
-        ("session={'retry': 1}", "*setting session?'retry'?; similar ones are retries*"),
-        ("sandbox=5", "the marker svc takes sandbox as a dictionary of settings"),
-        ("sandbox={'rate_limits': 'no'}", "*unusable setting of sandbox: rate_limits must be True or False"),
-        ("sandbox={'rate_rules': {'account_reads': 1}}", "*must be a RateRule, such as RateRule(100, 900)"),
-        (
-            "sandbox={'rate_rules': {'ads.reads.global': 1}}",
-            "*rate_rules has a name that no rule has; use *",
-        ),
-    ],
-)
-def test_a_wrong_value_of_the_marker_is_one_sentence(pytester: pytest.Pytester, marker: str, message: str) -> None:
-    pytester.makepyfile(f"import pytest\n\n@pytest.mark.svc({marker})\ndef test(svc_clock):\n    pass\n")
-    result = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:randomly")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([message])
+def test_a_marker_that_means_nothing_fails_only_its_test(pytester: pytest.Pytester) -> None:
+    run_wrong(pytester, WRONG, "def test(): pass")
+
+
+def test_a_wrong_value_of_the_marker_is_one_sentence(pytester: pytest.Pytester) -> None:
+    result = run_wrong(pytester, WRONG_VALUES, "def test(svc_clock): pass")
     for words in ("Traceback", "Error: ", "another exception occurred"):
         result.stdout.no_fnmatch_line(f"*{words}*")
 

@@ -3,14 +3,17 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
 
+from svc_async.__main__ import main
 from svc_async.cli.output.json_output import JSON_VERSION
 from svc_async.sandbox import Sandbox
 from tests.support.forked_command import ROOT, Forked, fork
@@ -105,10 +108,14 @@ class Running:
         return Ended(self.process.returncode or 0, (out or b"").decode(), err.decode())
 
 
-def limit_files(size: int) -> tuple[str, ...]:
-    """Return what starts the command in an interpreter where no file exceeds some bytes: the disk seems to be full."""
-    limit = f"import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))"
-    return "-c", f"{limit}; from svc_async.cli.app import run; sys.exit(run(sys.argv[1:]))"
+def limit_files(size: int) -> Callable[[], int]:
+    """Return the command in a process where no file exceeds some bytes: the disk seems to be full."""
+    return partial(_run_limited, size)
+
+
+def _run_limited(size: int) -> int:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    return main()
 
 
 def homes(folder: Path) -> dict[str, str]:
@@ -118,30 +125,40 @@ def homes(folder: Path) -> dict[str, str]:
 
 @attrs.frozen
 class Command:
-    """Starts the command in a forked process; with `program`, in an interpreter of its own."""
+    """Starts the command.
+
+    Attributes:
+        folder: where it works, and where profiles and state are.
+        environ: variables of its environment, beside those of this process.
+    """
 
     folder: Path
     environ: Mapping[str, str]
 
     async def start(
-        self, *arguments: str | Path | int, program: tuple[str, ...] = (), stdout: int = asyncio.subprocess.PIPE
+        self,
+        *arguments: str | Path | int,
+        program: Callable[[], int] | tuple[str, ...] = main,
+        stdout: int | None = None,
     ) -> Running:
+        """Start a function in a forked process, or, which takes ten times as long, a program in a new interpreter."""
         environ = {**os.environ, "PYTHONPATH": str(ROOT), **homes(self.folder), **self.environ}
-        if not program and stdout == asyncio.subprocess.PIPE:
-            return Running(await fork(list(map(str, arguments)), self.folder, environ))
+        words = [str(argument) for argument in arguments]
+        if not isinstance(program, tuple):
+            return Running(await fork(words, self.folder, environ, program=program, stdout=stdout))
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *(program or PROGRAM),
-            *map(str, arguments),
+            *program,
+            *words,
             cwd=self.folder,
             env=environ,
             stdin=asyncio.subprocess.PIPE,
-            stdout=stdout,
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         return Running(process)
 
-    async def __call__(self, *arguments: str | Path, program: tuple[str, ...] = ()) -> Ended:
+    async def __call__(self, *arguments: str | Path, program: Callable[[], int] | tuple[str, ...] = main) -> Ended:
         return await (await self.start(*arguments, program=program)).wait()
 
 

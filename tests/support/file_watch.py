@@ -1,24 +1,20 @@
-"""Finds files that others could open, at any time, under a umask that withholds nothing.
-
-`python -m tests.support.file_watch REPORT COMMANDS` runs commands, a list of lists of arguments in JSON, and writes to
-the file REPORT what it found below the working folder.
-"""
+"""Finds files that others could open, at any time, under a umask that withholds nothing."""
 
 import json
 import os
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from types import FrameType
 
 import attrs
 
-__all__ = ["Findings", "watch"]
+from svc_async.cli.app import run
+
+__all__ = ["Findings", "run_watched", "watch"]
 
 _CALLS = frozenset({"open", "execute", "executemany", "mkdir", "replace", "rename"})
 """Functions in C, after which there may be another file. SQLite creates its own within `execute`."""
@@ -79,17 +75,9 @@ def _list(folder: Path) -> Iterator[tuple[str, int]]:
             yield from _list(Path(entry.path))
 
 
-def _main(report: str, given: str) -> int:
-    from svc_async.cli import commands  # noqa: PLC0415 - the tests import this module without the command
-    from svc_async.cli.app import run  # noqa: PLC0415 - likewise
-
-    for each in iter_modules(commands.__path__):  # not while every call is looked at
-        import_module(f"{commands.__name__}.{each.name}")
+def run_watched(report: Path, commands: Iterable[Sequence[str]]) -> int:
+    """Run commands one after the other, and write what was found below the working folder to a file."""
     with watch(Path.cwd()) as findings:
-        codes = [run(arguments) for arguments in json.loads(given)]
-    Path(report).write_text(json.dumps([codes, sorted(findings.seen), findings.exposed]), encoding="utf-8")
+        codes = [run(arguments) for arguments in commands]
+    report.write_text(json.dumps([codes, sorted(findings.seen), findings.exposed]), encoding="utf-8")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main(*sys.argv[1:]))

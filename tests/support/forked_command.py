@@ -7,7 +7,7 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import DupFd
@@ -17,7 +17,6 @@ from typing import Any
 import attrs
 
 import svc_async.cli
-from svc_async.__main__ import main
 
 ROOT = Path(svc_async.__file__).parents[1]
 
@@ -52,20 +51,33 @@ class Forked:
         return out, err
 
 
-async def fork(arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> Forked:
-    """Start the command in a folder, with exactly this environment."""
+async def fork(
+    arguments: Sequence[str],
+    folder: Path,
+    environ: Mapping[str, str],
+    *,
+    program: Callable[[], int],
+    stdout: int | None = None,
+) -> Forked:
+    """Start the command in a folder, with exactly this environment.
+
+    Args:
+        program: called in the new process; it is passed there by its name.
+        stdout: a file descriptor to which the command prints; by default, `Forked.stdout` has what it prints.
+    """
     pipes = [os.pipe() for _ in range(3)]
     theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
     ours = [os.fdopen(pipes[0][1], "wb", 0), os.fdopen(pipes[1][0], "rb", 0), os.fdopen(pipes[2][0], "rb", 0)]
     _start_server()
-    process = _FORKS.Process(target=_run, args=(arguments, folder, environ, _Ends(theirs)))
+    ends = _Ends([theirs[0], theirs[1] if stdout is None else stdout, theirs[2]])
+    process = _FORKS.Process(target=_run, args=(arguments, folder, environ, ends, program))
     process.start()
     for end in theirs:
         os.close(end)
     loop = asyncio.get_running_loop()
     stdin, _ = await loop.connect_write_pipe(asyncio.Protocol, ours[0])
-    stdout, stderr = [await _reader(end) for end in ours[1:]]
-    return Forked(process, stdin, stdout, stderr)
+    out, err = [await _reader(end) for end in ours[1:]]
+    return Forked(process, stdin, out, err)
 
 
 def _start_server() -> None:
@@ -95,7 +107,13 @@ def _receive(ends: Sequence[Any]) -> list[int]:
     return [end.detach() for end in ends]
 
 
-def _run(arguments: Sequence[str], folder: Path, environ: Mapping[str, str], ends: Sequence[int]) -> None:
+def _run(
+    arguments: Sequence[str],
+    folder: Path,
+    environ: Mapping[str, str],
+    ends: Sequence[int],
+    program: Callable[[], int],
+) -> None:
     for number, end in enumerate(ends):
         os.dup2(end, number)
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
@@ -104,4 +122,4 @@ def _run(arguments: Sequence[str], folder: Path, environ: Mapping[str, str], end
     os.environ.clear()
     os.environ.update(environ)
     sys.argv = ["svc-async", *arguments]
-    sys.exit(main())
+    sys.exit(program())

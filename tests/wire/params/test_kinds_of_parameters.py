@@ -37,24 +37,26 @@ WORDS: Mapping[str, Sequence[str]] = {
 }
 
 
-def list_wrong_values() -> Iterator[Any]:
-    for operation in CALLS:
-        for row in list_parameters(OPERATIONS[operation]):
-            if row["in"] != "path":
-                for wrong in SEVERAL.get(row["name"], WRONG.get(row["type"], ())):
-                    yield pytest.param(operation, row, wrong, id=f"{operation} {row['name']} {wrong!r}")
+def list_wrong_values(operation: str) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Yield the parameters of an operation, each with values of other kinds."""
+    for row in list_parameters(OPERATIONS[operation]):
+        if row["in"] != "path":
+            for wrong in SEVERAL.get(row["name"], WRONG.get(row["type"], ())):
+                yield row, wrong
 
 
-@pytest.mark.parametrize(("operation", "row", "wrong"), [*list_wrong_values()])
 async def test_a_value_of_another_kind_is_refused(
-    operation: str, row: dict[str, Any], wrong: Any, *, service: aioresponses, session: Session
+    subtests: pytest.Subtests, service: aioresponses, session: Session
 ) -> None:
-    if row["name"] not in read_parameters(operation, session):
-        pytest.skip("the client has no such parameter")
-    with pytest.raises(InvalidArgument) as caught:
-        await make_call(session, operation, {row["name"]: wrong})
-    assert caught.value.parameter == row["name"]
-    assert caught.value.rule.startswith(tuple(WORDS[row["type"]]))
+    for operation in CALLS:
+        taken = read_parameters(operation, session)
+        for row, wrong in list_wrong_values(operation):
+            if row["name"] in taken:
+                with subtests.test(operation, name=row["name"], wrong=wrong):
+                    with pytest.raises(InvalidArgument) as caught:
+                        await make_call(session, operation, {row["name"]: wrong})
+                    assert caught.value.parameter == row["name"]
+                    assert caught.value.rule.startswith(tuple(WORDS[row["type"]]))
     assert not service.requests
 
 
@@ -127,20 +129,15 @@ async def resolve(result: Any) -> None:
         await result
 
 
-@pytest.mark.parametrize(
-    ("name", "call", "wrong"),
-    [
-        pytest.param(name, call, wrong, id=f"{position} {name} {wrong!r}")
-        for position, (name, call, wrongs) in enumerate(PLATFORM)
-        for wrong in wrongs
-    ],
-)
 async def test_the_main_api_has_the_same_rules(
-    name: str, call: Callable[[Session, Any], Any], wrong: Any, *, service: aioresponses, session: Session
+    subtests: pytest.Subtests, service: aioresponses, session: Session
 ) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        await resolve(call(session, wrong))
-    assert (caught.value.parameter, caught.value.rule.startswith("must be ")) == (name, True)
+    for position, (name, call, wrongs) in enumerate(PLATFORM):
+        for wrong in wrongs:
+            with subtests.test(name, position=position, wrong=wrong):
+                with pytest.raises(InvalidArgument) as caught:
+                    await resolve(call(session, wrong))
+                assert (caught.value.parameter, caught.value.rule.startswith("must be ")) == (name, True)
     assert not service.requests
 
 
