@@ -39,7 +39,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 class _Answer(aiohttp.ClientResponse):
-    """A client answer as aioresponses makes it, without what aiohttp 3.14 demands; docs/how-to-test-your-code.md has it."""
+    """An answer as aioresponses makes it, with what aiohttp 3.14 demands; docs/how-to-test-your-code.md has it, too."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         kwargs.setdefault("stream_writer", SimpleNamespace(output_size=0))
