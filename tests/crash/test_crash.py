@@ -1,11 +1,12 @@
 """Clients that are killed with SIGKILL lose nothing and get nothing wrong; without their protection they do.
 
-This is the short run. `nox -s crash` goes on as long as it is told to.
+`nox -s long` runs a short campaign. `nox -s crash` goes on as long as it is told to.
 """
 
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ _ROOT = Path(__file__).parents[2]
 _KINDS = ("upload", "removal", "products", "sync", "catalog sync")
 
 
-pytestmark = pytest.mark.timeout(300)  # as long as it may take beside other work; it takes some seconds
+pytestmark = pytest.mark.timeout(300)  # as long as a campaign may take beside other work; it takes some seconds
 
 
 def run(*arguments: str) -> Figures:
@@ -40,6 +41,7 @@ def figures() -> Figures:
     return run("--jobs", "3", "--schedules", "20", "--bad-rows", "100", "--kinds", *_KINDS)
 
 
+@pytest.mark.long("a campaign of processes that are killed")
 def test_killed_clients_lose_nothing_and_get_nothing_wrong(figures: Figures) -> None:
     assert (dict(figures.damage), figures.examples) == ({}, [])
     assert set(figures.jobs) == {*_KINDS}
@@ -47,26 +49,29 @@ def test_killed_clients_lose_nothing_and_get_nothing_wrong(figures: Figures) -> 
     assert figures.totals["late effects that crossed"] > 0
 
 
+@pytest.mark.long("a campaign of processes that are stopped, on a database of its own")
 def test_clients_that_were_stopped_and_replaced_send_nothing_that_does_damage() -> None:
     figures = run("--jobs", "3", "--schedules", "1", "--bad-rows", "1", "--no-controls", "--cluster")
     assert (dict(figures.damage), figures.examples) == ({}, [])
     assert figures.totals["stops"] > 0
 
 
+@pytest.mark.long("a campaign of processes that are killed")
 @pytest.mark.parametrize("protection", [name for name, each in CONTROLS.items() if each.kind in _KINDS])
 def test_without_protection_there_is_damage(figures: Figures, protection: str) -> None:
     assert does_damage(figures.controls[protection])
 
 
-def test_figures_of_runs_add_up(figures: Figures, tmp_path: Path) -> None:
+def test_figures_of_runs_add_up(tmp_path: Path) -> None:
+    figures = Figures(kills=Counter(upload=7), controls={"lanes": {"jobs": 2, "with damage": 1}}, seeds=[5])
     path = tmp_path / "figures"
     path.write_text(f"{figures.to_json()}\n{figures.to_json()}\n")
 
     total = read_figures([str(path)])
 
-    assert total.kills == figures.kills + figures.kills
-    assert total.controls["lanes"]["jobs"] == 2 * figures.controls["lanes"]["jobs"]
-    assert total.seeds == figures.seeds
+    assert total.kills == {"upload": 14}
+    assert total.controls == {"lanes": {"jobs": 4, "with damage": 2}}
+    assert total.seeds == [5]
 
 
 @pytest.mark.parametrize(
@@ -149,14 +154,15 @@ def test_the_model_sees_rows_that_are_unaccounted_for(change: dict[str, Any]) ->
     assert bool(check_report(report, 3, must_fail={2}, may_fail={2})) is bool(change)
 
 
-async def test_bad_rows_fail_by_themselves_typed_and_unseen() -> None:
+@pytest.mark.parametrize("count", [1_000, pytest.param(20_000, marks=pytest.mark.long)])
+async def test_bad_rows_fail_by_themselves_typed_and_unseen(count: int) -> None:
     users = AudienceUsers(FakeService(), "a1", "c1")
 
-    report, failures = await upload_bad_rows(users, 20_000, seed=1)
+    report, failures = await upload_bad_rows(users, count, seed=1)
 
     assert count_problems(report, failures) == {
-        "rows": 20_000,
-        "failed": 20_000,
+        "rows": count,
+        "failed": count,
         "accepted": 0,
         "failed twice": 0,
         "untyped": 0,

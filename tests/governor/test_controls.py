@@ -51,7 +51,7 @@ async def test_without_the_count_of_answers_late_requests_exceed_the_limit(
     limits = change_limit(LIMITS, "ads.audience_users", requests=100)
 
     await keep_sending(
-        service, Governor(limits=limits, windows=windows, clock=clock, rng=random.Random(5)), 10, senders=30
+        service, Governor(limits=limits, windows=windows, clock=clock, rng=random.Random(5)), 4, senders=30
     )
 
     assert (service.worst_window(MINUTE) <= 100) is stays_within
@@ -61,8 +61,11 @@ async def test_without_the_count_of_answers_late_requests_exceed_the_limit(
 async def test_without_headroom_a_clock_that_is_one_percent_slow_refuses(
     clock: DrivenClock, headroom: float, *, is_refused: bool
 ) -> None:
-    service = SilentService(clock, FixedWindows(1_500, 1.01 * MINUTE), lambda: 0.2)
+    service = SilentService(clock, FixedWindows(100, 1.01 * MINUTE), lambda: 0.2)
+    limits = change_limit(LIMITS, "ads.audience_users", requests=100)
 
-    await keep_sending(service, Governor(headroom=headroom, clock=clock, rng=random.Random(5)), 3, senders=32)
+    await keep_sending(
+        service, Governor(limits=limits, headroom=headroom, clock=clock, rng=random.Random(5)), 3, senders=4
+    )
 
     assert (service.refused > 0) is is_refused

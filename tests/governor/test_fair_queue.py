@@ -5,6 +5,8 @@ import random
 from functools import partial
 from typing import Any
 
+import pytest
+
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import Limit, Scope
 from svc_async.wire.route import Request
@@ -22,6 +24,7 @@ from tests.support.rate_limits import (
 QUARTER = 900.0
 
 
+@pytest.mark.long("it takes thousands of requests to use up the limit of all reads")
 async def test_a_heavy_request_does_not_starve(clock: DrivenClock) -> None:
     governor = make_governor(clock, ads_total_count=10)
     done: list[str] = []

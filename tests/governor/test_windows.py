@@ -380,6 +380,15 @@ class WindowHistory(RuleBasedStateMachine):
 
 
 TestWindowHistory = WindowHistory.TestCase
+TestWindowHistory.settings = settings(max_examples=10)
+
+
+class ManyWindowHistories(WindowHistory):
+    """The same, many times."""
+
+
+TestManyWindowHistories = pytest.mark.long("its law is about many histories")(ManyWindowHistories.TestCase)
+TestManyWindowHistories.settings = settings(max_examples=500)
 
 
 def test_a_rate_that_recovers_may_move_the_pace_once() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -102,6 +103,7 @@ def run_process(number: int, limit: int, place: list[str], death: str = "kill") 
     return ended.returncode, ended.stdout.splitlines()
 
 
+@pytest.mark.long("each attempt is a process that ends")
 def test_an_event_that_kills_the_process_is_given_up_and_the_others_are_handled(place: list[str]) -> None:
     said: list[str] = []
     for number in range(1, 6):
@@ -115,6 +117,7 @@ def test_an_event_that_kills_the_process_is_given_up_and_the_others_are_handled(
     assert run_process(7, 5, place) == (0, ["started"])
 
 
+@pytest.mark.long("each attempt is a process that ends")
 @pytest.mark.parametrize("death", ["exit", "interrupt"])
 def test_an_exception_of_a_handler_that_ends_the_process_counts_as_an_attempt(place: list[str], death: str) -> None:
     assert run_process(1, 1, place, death)[0] == STATUSES[death]
@@ -123,6 +126,7 @@ def test_an_exception_of_a_handler_that_ends_the_process_counts_as_an_attempt(pl
     assert "behind 1" in lines
 
 
+@pytest.mark.long("each attempt is a process that ends")
 def test_an_event_is_handled_as_often_as_max_attempts_says(place: list[str]) -> None:
     assert run_process(1, 1, place)[1] == ["started", "poison 1"]
     status, lines = run_process(2, 1, place)
@@ -174,6 +178,44 @@ async def test_events_that_may_kill_come_last_and_their_users_wait_for_them(open
     async with open_inbox() as inbox, make_receiver(inbox, seen):
         pass
     assert seen == [("two", 2), ("one", 3), ("poison", 4), ("behind", 2)]
+
+
+async def test_an_attempt_is_counted_before_its_handler_is_called(
+    open_inbox: Open, place: list[str], tmp_path: Path
+) -> None:
+    def open_as_left() -> AbstractAsyncContextManager[Any]:
+        """Open the inbox as a process leaves it that is killed now."""
+        if len(place) > 1:
+            return open_inbox()
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        for file in tmp_path.glob("inbox.db*"):
+            shutil.copy(file, copy)
+        return SqliteInbox(copy / "inbox.db")
+
+    found: list[dict[str, int]] = []
+    await store(open_inbox, {"one": 1})
+    async with open_inbox() as inbox:
+        receiver = WebhookReceiver(keys=[KEY], ack=Ack.durable(inbox))
+
+        @receiver.on("*")
+        async def look(*_: object) -> None:
+            found.append(await list_attempts(open_as_left))
+
+        async with receiver:
+            pass
+    assert found == [{"one": 2}]
+
+
+async def test_with_one_attempt_what_was_begun_is_not_handled_again(open_inbox: Open) -> None:
+    seen, dead = list[tuple[str, int]](), list[str]()
+    await store(open_inbox, dict.fromkeys(USERS, 1))
+    async with (
+        open_inbox() as inbox,
+        make_receiver(inbox, seen, max_attempts=1, dead_letter=lambda event, _: dead.append(event.key)),
+    ):
+        pass
+    assert (seen, sorted(dead)) == ([], sorted(USERS))
 
 
 async def test_the_first_handling_of_an_event_has_attempt_1(open_inbox: Open) -> None:

@@ -242,6 +242,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.long("it ends a process")
 @pytest.mark.parametrize("callback", ["on_error", "dead_letter"])
 async def test_a_callback_that_ends_the_process_counts_as_an_attempt(tmp_path: Path, callback: str) -> None:
     inbox = tmp_path / "inbox.db"

@@ -242,8 +242,13 @@ async def run(world: World) -> None:
             await life.receiver.aclose()
 
 
-@pytest.mark.parametrize("suspensions", [0, 2])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("seed", "suspensions"),
+    [
+        (0, 0),
+        *(pytest.param(seed, each, marks=pytest.mark.long) for seed in range(3) for each in (0, 2) if seed or each),
+    ],
+)
 async def test_no_event_is_lost_or_handled_twice(
     make_world: Callable[[int], World], seed: int, suspensions: int
 ) -> None:
