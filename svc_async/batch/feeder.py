@@ -20,7 +20,7 @@ from svc_async.batch.packing.packer import Packer
 from svc_async.batch.packing.partitioner import Partitioner
 from svc_async.batch.packing.tails import group_tails
 from svc_async.batch.recovery import RecoveryPolicy
-from svc_async.batch.report import Failure
+from svc_async.batch.report import Failure, Wait
 from svc_async.batch.settings import BatchSettings, JobSizes
 from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock
@@ -38,7 +38,7 @@ class Feeder:
 
     Attributes:
         lanes: the lanes; those that send tails come last.
-        resumes_at: when anything may be sent after a kill, by the monotonic clock; None if nothing waits for that.
+        wait: until when nothing is sent after a kill; None if nothing waits for that.
         stopped: whether nothing more is read or intended.
     """
 
@@ -79,7 +79,7 @@ class Feeder:
         self._on_progress = on_progress
         self._keyed = settings.ordered or ledger.keyed
         self.lanes: list[Lane] = []
-        self.resumes_at: float | None = None
+        self.wait: Wait | None = None
         self._packers: Sequence[Packer] = ()
         self._partitioner = Partitioner((), flush_at=sizes.partition_rows)
         self._changed = asyncio.Event()
@@ -119,10 +119,10 @@ class Feeder:
         lanes = [self._resume(each, wait, killed=resumption.killed) for each in resumption.unsettled]
         if resumption.killed and not lanes:
             rest = max(0.0, wait - resumption.age)
-            self.resumes_at = self._clock.monotonic() + rest
+            self.wait = Wait(until=self._clock.monotonic() + rest)
             self._on_progress()
             await self._clock.sleep(rest)
-            self.resumes_at = None
+            self.wait = None
         while any(lane.phase.is_busy for lane in lanes):
             await self._wait_for_change()
 

@@ -50,6 +50,7 @@ from svc_async.batch.lane_events import (
     Elapsed,
     Event,
     Failed,
+    Pause,
     Recorded,
     Release,
     Resumed,
@@ -58,7 +59,6 @@ from svc_async.batch.lane_events import (
     Settle,
     Stop,
     Stopped,
-    Wait,
     Written,
 )
 from svc_async.batch.packing.batch import Batch
@@ -200,7 +200,7 @@ class Lane:
         if seconds <= 0:
             return then()
         self.phase, self._next_step = Phase.WAITING, then
-        return Wait(seconds, after, gives_up)
+        return Pause(seconds, after, gives_up)
 
     def _evaluate(self, event: Answered) -> Command | None:
         """Settle what the answer mentions, if it counts what was sent."""

@@ -17,6 +17,7 @@ __all__ = [
     "Elapsed",
     "Event",
     "Failed",
+    "Pause",
     "Recorded",
     "Release",
     "Resumed",
@@ -25,7 +26,6 @@ __all__ = [
     "Settle",
     "Stop",
     "Stopped",
-    "Wait",
     "Written",
 ]
 
@@ -130,7 +130,7 @@ class Settle:
 
 
 @attrs.frozen
-class Wait:
+class Pause:
     """Let time pass.
 
     Attributes:
@@ -156,4 +156,4 @@ class Stop:
 
 
 Event = Sealed | Resumed | Recorded | Written | Answered | Failed | Elapsed | Stopped | Abandoned
-Command = Send | Release | Settle | Wait | Stop
+Command = Send | Release | Settle | Pause | Stop

@@ -21,11 +21,9 @@ __all__ = [
     "Progress",
     "Receipt",
     "Report",
+    "Wait",
     "first_failures",
 ]
-
-_ALSO_SUMMED = ("in_flight", "waiting", "rate_limited", "seconds")
-_OF_FIRST = ("resend_in", "resend_after", "attempts")
 
 KEPT_FAILURES = 10_000
 """Failures that a report lists; `on_failure` is called with all of them, so that memory stays flat."""
@@ -108,33 +106,72 @@ class Receipt:
 
 
 @attrs.frozen(kw_only=True)
+class Wait:
+    """Requests that wait to be sent again; without any, a job that sends nothing until a quarantine is over.
+
+    Attributes:
+        until: when the first of them is sent again, or the job continues, by the monotonic clock of this process.
+        requests: how many requests wait.
+        after: the failure after which the first is sent again, such as `HTTP 503`; None if an earlier run has sent it.
+        attempts: how many attempts to send the first failed in this run.
+    """
+
+    until: float
+    requests: int = 0
+    after: str | None = None
+    attempts: int = 0
+
+    @classmethod
+    def merge(cls, waits: Iterable["Wait | None"]) -> "Wait | None":
+        """Return the first wait that ends with a request, or else the first, with the requests of all of them."""
+        known = [wait for wait in waits if wait is not None]
+        first = min(known, key=lambda wait: (not wait.requests, wait.until), default=None)
+        return first and attrs.evolve(first, requests=sum(wait.requests for wait in known))
+
+
+@attrs.frozen(kw_only=True)
 class Progress(Counts):
     """How far a job is.
 
     Attributes:
         in_flight: requests that are being sent or wait for the rate limit.
-        waiting: requests that wait to be sent again.
-        resend_in: seconds until the first of them is sent again; without any, until a quarantine is over after which
-            the job continues. None if nothing waits.
-        resend_after: the failure after which it is sent again, such as `HTTP 503`; None if an earlier run has sent it.
-        attempts: how many attempts to send it failed in this run.
         rate_limited: how many answers were 429.
         seconds: since the job began.
         phase: what the job does.
         phase_done: how much of the phase is done: rows, pages of a state or fragments of a source.
         phase_total: out of how many; None while that is not known.
+        wait: what the job waits for; None if nothing waits.
+        at: when it was announced, by the monotonic clock of this process.
     """
 
     in_flight: int = 0
-    waiting: int = 0
-    resend_in: float | None = None
-    resend_after: str | None = None
-    attempts: int = 0
     rate_limited: int = 0
     seconds: float = 0.0
     phase: JobPhase | None = None
     phase_done: int = 0
     phase_total: int | None = None
+    wait: Wait | None = None
+    at: float = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait to be sent again."""
+        return 0 if self.wait is None else self.wait.requests
+
+    @property
+    def resend_in(self) -> float | None:
+        """Seconds until the first of them is sent again; without any, until a quarantine is over; None for no wait."""
+        return None if self.wait is None else max(0.0, self.wait.until - self.at)
+
+    @property
+    def resend_after(self) -> str | None:
+        """The failure after which it is sent again, such as `HTTP 503`; None if an earlier run has sent it."""
+        return None if self.wait is None else self.wait.after
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts to send it failed in this run."""
+        return 0 if self.wait is None else self.wait.attempts
 
     @property
     def rows_per_second(self) -> float:
@@ -143,12 +180,21 @@ class Progress(Counts):
 
     def __add__(self, other: Self) -> Self:
         """Return the progress of two parts of a job, one of which ran after the other."""
-        first = min(self, other, key=lambda part: float("inf") if part.resend_in is None else part.resend_in)
         return attrs.evolve(
             Counts.__add__(other, self),
-            **{name: getattr(self, name) + getattr(other, name) for name in _ALSO_SUMMED},
-            **{name: getattr(first, name) for name in _OF_FIRST},
+            in_flight=self.in_flight + other.in_flight,
+            rate_limited=self.rate_limited + other.rate_limited,
+            seconds=self.seconds + other.seconds,
+            wait=Wait.merge([self.wait, other.wait]),
         )
+
+    def count_down(self, now: float) -> Self:
+        """Return the progress of a job that has announced nothing since, without a wait that is over.
+
+        Args:
+            now: the monotonic time.
+        """
+        return attrs.evolve(self, at=now, wait=self.wait if self.wait and self.wait.until > now else None)
 
 
 @attrs.frozen(kw_only=True)

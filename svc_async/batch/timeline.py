@@ -10,30 +10,13 @@ import attrs
 
 from svc_async.batch.report import Progress
 
-__all__ = ["SLOTS", "SLOT_WIDTH", "Sample", "Timeline", "widen_slots"]
+__all__ = ["SLOTS", "SLOT_WIDTH", "Timeline", "widen_slots"]
 
 T = TypeVar("T")
 
 SLOTS = 512
 SLOT_WIDTH = 0.0625
 """Seconds that a slot covers at first."""
-
-
-@attrs.frozen
-class Sample:
-    """The progress of a job at one moment.
-
-    Attributes:
-        seconds: since the job began.
-        accepted: rows that the service confirmed.
-        requests: how many requests were sent, repeats included.
-        rate_limited: how many of them were answered with 429.
-    """
-
-    seconds: float
-    accepted: int
-    requests: int
-    rate_limited: int
 
 
 def widen_slots(slots: dict[int, T], width: float, *, seconds: float) -> tuple[dict[int, T], float]:
@@ -53,17 +36,15 @@ def widen_slots(slots: dict[int, T], width: float, *, seconds: float) -> tuple[d
 class Timeline:
     """Collects the samples of a job."""
 
-    _slots: dict[int, Sample] = attrs.field(factory=dict[int, Sample], init=False)
+    _slots: dict[int, Progress] = attrs.field(factory=dict[int, Progress], init=False)
     _width: float = attrs.field(default=SLOT_WIDTH, init=False)
 
     @property
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[Progress]:
         """The samples, from the beginning to the last progress."""
-        return [Sample(0.0, 0, 0, 0), *self._slots.values()]
+        return [Progress(), *self._slots.values()]
 
     def add(self, progress: Progress) -> None:
         """Add a progress; of several in one slot the last is kept."""
         self._slots, self._width = widen_slots(self._slots, self._width, seconds=progress.seconds)
-        self._slots[int(progress.seconds / self._width)] = Sample(
-            progress.seconds, progress.accepted, progress.requests, progress.rate_limited
-        )
+        self._slots[int(progress.seconds / self._width)] = progress

@@ -9,7 +9,7 @@ Only the uploader repeats a request, and a budget for the whole job keeps an out
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -27,19 +27,19 @@ from svc_async.batch.lane_events import (
     Elapsed,
     Event,
     Failed,
+    Pause,
     Recorded,
     Release,
     Send,
     Settle,
     Stop,
     Stopped,
-    Wait,
     Written,
 )
 from svc_async.batch.ledger import Resumption
 from svc_async.batch.packing.lane_count import count_lanes
 from svc_async.batch.recovery import RecoveryPolicy, name_failure, remove_hashes_from_error, summarize
-from svc_async.batch.report import Failure, JobPhase, Progress, Report
+from svc_async.batch.report import Failure, JobPhase, Progress, Report, Wait
 from svc_async.batch.sender import BatchSender, make_job_sender
 from svc_async.batch.settings import BatchSettings, JobSizes, Observers
 from svc_async.batch.source import RowSource, Slice
@@ -100,7 +100,7 @@ class Uploader(Generic[T]):
         self._requests: dict[Lane, Request[T]] = {}
         self._intended: set[Lane] = set()
         self._answers: dict[Lane, CallAnswer] = {}
-        self._waits: dict[Lane, _LaneWait] = {}
+        self._waits: dict[Lane, Wait] = {}
         self._cause: Exception | None = None
         self._finished: Report | None = None
         self._phase: JobPhase = "sending"
@@ -229,7 +229,7 @@ class Uploader(Generic[T]):
                 await self._ledger.release(lane)
             case Settle():
                 await self._settle(lane, command)
-            case Wait():
+            case Pause():
                 await self._wait(lane, command)
                 return _ELAPSED
             case Stop():
@@ -283,12 +283,17 @@ class Uploader(Generic[T]):
             self._observers.on_receipt(attrs.evolve(settle.receipt, answer=self._answers.pop(lane, None)))
         self._notify_progress()
 
-    async def _wait(self, lane: Lane, wait: Wait) -> None:
-        self._waits[lane] = _LaneWait(wait, self._clock.monotonic() + wait.seconds, lane.attempts)
+    async def _wait(self, lane: Lane, pause: Pause) -> None:
+        self._waits[lane] = Wait(
+            until=self._clock.monotonic() + pause.seconds,
+            requests=0 if pause.gives_up else 1,
+            after=None if pause.after is None else name_failure(pause.after),
+            attempts=0 if pause.after is None else lane.attempts,
+        )
         self._feeder.wake()
         self._notify_progress()
         try:
-            await self._clock.sleep(wait.seconds)
+            await self._clock.sleep(pause.seconds)
         finally:
             del self._waits[lane]
 
@@ -333,42 +338,19 @@ class Uploader(Generic[T]):
         accounting = self._ledger.accounting
         total = accounting.total(pending=self._feeder.pending, in_doubt=count_in_doubt(lanes))
         progress = Progress(
+            **total.counts,
             in_flight=sum(lane.phase in {Phase.READY, Phase.SENDING} for lane in lanes),
             rate_limited=accounting.rate_limited,
             seconds=now - self._started,
             phase=self._phase,
             phase_done=self._rows_read if self._phase == "reading" else 0,
-            **{**total.counts, **_describe_waits(self._waits.values(), self._feeder.resumes_at, now)},
+            wait=Wait.merge([*self._waits.values(), self._feeder.wait]),
+            at=now,
         )
         if self._observers.progress is not None:
             self._observers.progress(progress)
         if self._rows.subscribers.functions:
             self._rows.report(progress)
-
-
-@attrs.frozen
-class _LaneWait:
-    """Until when a lane waits, by the monotonic clock, and after how many attempts."""
-
-    command: Wait
-    due: float
-    attempts: int
-
-
-def _describe_waits(waits: Collection[_LaneWait], resumes_at: float | None, now: float) -> Mapping[str, Any]:
-    """Return what a progress says of requests that wait to be sent again, or of a wait before anything is sent."""
-    resends = [wait for wait in waits if not wait.command.gives_up]
-    first = min(resends or waits, key=lambda wait: wait.due, default=None)
-    due = resumes_at if first is None else first.due
-    if due is None:
-        return {}
-    after = first and first.command.after
-    return {
-        "waiting": len(resends),
-        "resend_in": max(0.0, due - now),
-        "resend_after": after and name_failure(after),
-        "attempts": first.attempts if first and after else 0,
-    }
 
 
 def _find_lane(requests: Mapping[Lane, Request[T]], request: Request[Any]) -> Lane:

@@ -6,7 +6,7 @@ from typing import Any
 
 from svc_async._version import __version__
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.timeline import Sample
+from svc_async.batch.report import Progress
 from svc_async.cli.exit_codes import explain
 from svc_async.cli.failures import count_reasons
 from svc_async.cli.job_journal import JobNote, describe_ids, describe_resuming
@@ -136,10 +136,7 @@ def describe_journal_page(record: JournalRecord, clock: Clock) -> JobRecord:
         state="finished" if record.finished else "running" if record.running else "stopped",
         facts={**facts, "Journal": record.name},
         begun_at=record.begun_at,
-        samples=[
-            Sample(0.0, 0, 0, 0),
-            *(Sample(each.seconds, each.accepted, each.requests, 0) for each in record.timeline),
-        ],
+        samples=[Progress(), *record.timeline],
         reasons=list_reasons(record),
         requests_per_minute=find_limit(record),
         ended_early=None if record.finished or record.running else f"the job is {state}",

@@ -32,6 +32,7 @@ _COUNTED = {"repeated": "repeated: of rows with the same key, the last one count
 """What further counts mean, where their name does not say it."""
 _PLANNED = "additions and changes were planned before the rows were checked: they include rows that failed"
 _JSON_BEGINNING = re.compile(rb'\{\s*"version": \d+,\s*"command": "')
+_SAMPLED = ("seconds", "accepted", "requests", "rate_limited")
 _LISTED = 5
 """Reasons that are printed."""
 
@@ -264,7 +265,7 @@ class JobOutcome:
         return {
             **self.as_dict(),
             "reasons": dict(self.failures.reasons),
-            "timeline": [attrs.asdict(sample) for sample in self.timeline.samples],
+            "timeline": [{name: getattr(each, name) for name in _SAMPLED} for each in self.timeline.samples],
             "requests_per_minute_limit": self.requests_per_minute,
         }
 

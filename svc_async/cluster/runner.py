@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Any
 
 import attrs
+import msgspec
 from dask.delayed import delayed
 from distributed import as_completed, wait
 
@@ -47,7 +48,6 @@ _RETRIES = 3
 """How often Dask repeats a task that failed: a fragment on a storage that was away for a moment."""
 _STOP_TIMEOUT = 15.0
 """Seconds for which a cancelled job waits for its shards to end in good order."""
-_COUNTS = ("read", "accepted", "coalesced", "failed", "pending", "requests", "in_doubt")
 _KINDS: Mapping[str, RowKind] = {"upload": "products", "remove": "product_keys"}
 
 
@@ -130,7 +130,6 @@ class _ShardTotals:
     _encoded: set[tuple[str, int]] = attrs.field(factory=set[tuple[str, int]], init=False)
     _fragments: int = attrs.field(default=0, init=False)
     _latest: dict[int, Progress] = attrs.field(factory=dict[int, Progress], init=False)
-    _heard_at: dict[int, float] = attrs.field(factory=dict[int, float], init=False)
     _began: float = attrs.field(default=attrs.Factory(lambda self: self.now(), takes_self=True), init=False)
     _phase: JobPhase = attrs.field(default="planning", init=False)
 
@@ -155,7 +154,10 @@ class _ShardTotals:
         if shard in self.outcomes:
             return
         self._leave_encoding()  # what another worker announces may arrive late
-        self._latest[shard], self._heard_at[shard] = Progress(**message["progress"]), self.now()
+        told, now = msgspec.convert(message["progress"], Progress), self.now()
+        # Each process has a monotonic clock of its own.
+        wait = told.wait and attrs.evolve(told.wait, until=now + told.wait.until - told.at)
+        self._latest[shard] = attrs.evolve(told, wait=wait, at=now)
         self._phase = "sending"
         self._notify()
 
@@ -168,9 +170,13 @@ class _ShardTotals:
         self.outcomes[outcome.number] = attrs.evolve(outcome, failures=())
         report = outcome.report
         last = self._latest.get(outcome.number, Progress())
-        totals = {name: getattr(report, name) for name in _COUNTS}
         self._latest[outcome.number] = Progress(
-            **totals, rate_limited=last.rate_limited, seconds=last.seconds, phase_total=report.read
+            **report.counts,
+            rate_limited=last.rate_limited,
+            seconds=last.seconds,
+            phase="sending",
+            phase_total=report.read,
+            wait=None,
         )
         if self.observers.on_failure is not None:
             for failure in outcome.list_failures():
@@ -202,17 +208,9 @@ class _ShardTotals:
         observer: Callable[[Progress], object] | None = self.observers.progress
         if observer is not None:
             now = self.now()
-            total = sum((self._count_down(shard, now) for shard in self._latest), Progress())
-            told = attrs.evolve(total, seconds=now - self._began, phase=self._phase, phase_total=None)
+            total = sum((each.count_down(now) for each in self._latest.values()), Progress())
+            told = attrs.evolve(total, seconds=now - self._began, at=now, phase=self._phase, phase_total=None)
             observer(told if self._phase != "sending" else self._add_share(told))
-
-    def _count_down(self, shard: int, now: float) -> Progress:
-        """Return the progress of a shard as it is now: one that waits announces nothing."""
-        progress = self._latest[shard]
-        if progress.resend_in is None:
-            return progress
-        rest = progress.resend_in - (now - self._heard_at[shard])
-        return attrs.evolve(progress, resend_in=rest) if rest > 0 else attrs.evolve(progress, waiting=0, resend_in=None)
 
     def _add_share(self, now: Progress) -> Progress:
         """Return the progress with how much is sent; shards that have not begun count as the others on average."""

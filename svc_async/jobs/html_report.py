@@ -8,8 +8,8 @@ from typing import Literal
 
 import attrs
 
-from svc_async.batch.report import Report
-from svc_async.batch.timeline import Sample
+from svc_async.batch.journal.record import Moment
+from svc_async.batch.report import Progress, Report
 from svc_async.jobs.charts import Chart, format_duration, render_chart
 from svc_async.printable import clean
 
@@ -58,7 +58,7 @@ class JobRecord:
     facts: Mapping[str, str] = attrs.field(factory=dict)
     links: Mapping[str, str] = attrs.field(factory=dict)
     begun_at: datetime | None = None
-    samples: Sequence[Sample] = ()
+    samples: Sequence[Progress | Moment] = ()
     reasons: Mapping[str, int] = attrs.field(factory=dict)
     requests_per_minute: float | None = None
     ended_early: str | None = None

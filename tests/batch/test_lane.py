@@ -20,6 +20,7 @@ from svc_async.batch.lane_events import (
     Elapsed,
     Event,
     Failed,
+    Pause,
     Recorded,
     Release,
     Resumed,
@@ -28,7 +29,6 @@ from svc_async.batch.lane_events import (
     Settle,
     Stop,
     Stopped,
-    Wait,
     Written,
 )
 from svc_async.batch.packing.limits import Limits
@@ -102,20 +102,20 @@ def test_the_next_batch_is_sent_when_the_one_before_is_settled() -> None:
 @pytest.mark.parametrize(
     ("failure", "commands"),
     [
-        (fail(TURNED_AWAY), [Release(), Wait(5.0)]),
-        (fail(TURNED_AWAY, 77.0), [Release(), Wait(77.0)]),
-        (fail(TURNED_AWAY, 1.0), [Release(), Wait(5.0)]),
-        (fail(make_error(423)), [Release(), Wait(5.0)]),
-        *((fail(make_error(status)), [Wait(45.0)]) for status in (408, 500, 502, 503, 504, 520)),
-        (fail(make_error(504), 77.0), [Wait(77.0)]),
-        (fail(REFUSED), [Release(), Wait(5.0)]),
+        (fail(TURNED_AWAY), [Release(), Pause(5.0)]),
+        (fail(TURNED_AWAY, 77.0), [Release(), Pause(77.0)]),
+        (fail(TURNED_AWAY, 1.0), [Release(), Pause(5.0)]),
+        (fail(make_error(423)), [Release(), Pause(5.0)]),
+        *((fail(make_error(status)), [Pause(45.0)]) for status in (408, 500, 502, 503, 504, 520)),
+        (fail(make_error(504), 77.0), [Pause(77.0)]),
+        (fail(REFUSED), [Release(), Pause(5.0)]),
         (fail(make_error(429)), [Release(), Send()]),
         (fail(make_error(429), 7.0), [Release(), Send()]),
         (fail(make_error(429), 0.0), [Release(), Send()]),
-        (fail(LOST), [Wait(45.0)]),
-        (fail(UnexpectedAnswer("no JSON", status=200), 1.0), [Wait(45.0)]),
-        (Answered(None), [Wait(45.0)]),
-        (Answered(Verdict(unknown=range(4))), [Wait(45.0)]),
+        (fail(LOST), [Pause(45.0)]),
+        (fail(UnexpectedAnswer("no JSON", status=200), 1.0), [Pause(45.0)]),
+        (Answered(None), [Pause(45.0)]),
+        (Answered(Verdict(unknown=range(4))), [Pause(45.0)]),
         (fail(make_error(400)), [Release(), Send()]),
         (fail(make_error(400, operation_errors={1: (NO,)})), [Release(), "Settle"]),
         *((fail(make_error(status)), [Release(), "Stop"]) for status in (401, 403, 404)),
@@ -136,16 +136,16 @@ def test_the_delay_of_the_next_repeat_is_used_up_by_a_quarantine_but_not_by_a_42
     lane = create_sending_lane(retry_delays=(5.0, 100.0))
     handle(lane, fail(make_error(429)), Recorded(), Written())
 
-    assert lane.handle(fail(LOST)) == Wait(45.0)
+    assert lane.handle(fail(LOST)) == Pause(45.0)
     handle(lane, Elapsed(), Written())
-    assert lane.handle(fail(TURNED_AWAY)) == Wait(100.0)
+    assert lane.handle(fail(TURNED_AWAY)) == Pause(100.0)
 
 
 def test_a_repeat_sends_the_same_bytes() -> None:
     lane = create_sending_lane()
     body = read_first_body(lane)
 
-    assert handle(lane, fail(LOST), Elapsed()) == [Wait(45.0), Send()]
+    assert handle(lane, fail(LOST), Elapsed()) == [Pause(45.0), Send()]
     assert read_first_body(lane) == body
     assert lane.attempts == 2
 
@@ -181,7 +181,7 @@ def test_a_batch_of_unknown_outcome_is_given_up_after_its_quarantine() -> None:
     lane.policy.budget.earn()
     lane.handle(seal(1, first=4))
 
-    assert lane.handle(fail(LOST)) == Wait(45.0)
+    assert lane.handle(fail(LOST)) == Pause(45.0)
     assert count_in_doubt([lane]) == 4
     settle = lane.handle(Elapsed())
     assert isinstance(settle, Settle)
@@ -229,7 +229,7 @@ def test_a_batch_is_given_up_if_another_request_was_accepted_during_its_last_del
 def test_a_batch_with_odd_answers_is_given_up_though_nothing_else_was_accepted(odd: Event) -> None:
     lane = create_sending_lane(retry_delays=())
 
-    assert lane.handle(odd) == Wait(45.0)
+    assert lane.handle(odd) == Pause(45.0)
     assert isinstance(lane.handle(Elapsed()), Settle)
 
 
@@ -252,7 +252,7 @@ def test_a_turned_away_repeat_is_still_in_doubt_and_not_released() -> None:
     assert lane.in_doubt
 
 
-@pytest.mark.parametrize(("error", "command"), [(REFUSED, Wait(5.0)), (LOST, Wait(45.0))], ids=["refused", "lost"])
+@pytest.mark.parametrize(("error", "command"), [(REFUSED, Pause(5.0)), (LOST, Pause(45.0))], ids=["refused", "lost"])
 def test_a_request_that_fails_before_it_is_written_is_neither_in_doubt_nor_released(
     error: SvcError, command: Command
 ) -> None:
@@ -271,7 +271,7 @@ def test_rows_that_an_answer_does_not_mention_stay_in_doubt_and_the_others_are_s
     assert (settle.receipt.positions, [failure.position for failure in settle.receipt.failures]) == ([2], [0])
     assert settle.in_doubt is lane.queue[0]
     assert (list_positions(lane), count_in_doubt([lane])) == ([[1, 3]], 2)
-    assert lane.handle(Recorded()) == Wait(45.0)
+    assert lane.handle(Recorded()) == Pause(45.0)
 
 
 def test_named_rows_fail_and_the_others_are_sent_again() -> None:
@@ -323,7 +323,7 @@ def test_without_a_budget_the_job_stops_instead_of_repeating(failure: Failed) ->
 
     command = lane.handle(failure)
     while command != Stop(failure.error):
-        command = lane.handle(Elapsed() if isinstance(command, Wait) else Recorded())
+        command = lane.handle(Elapsed() if isinstance(command, Pause) else Recorded())
 
     assert (lane.phase, count_pending([lane])) == (Phase.STOPPED, 4)
 
@@ -357,7 +357,7 @@ def test_a_resumed_batch_waits_for_the_rest_of_its_quarantine() -> None:
 
     command = lane.handle(Resumed(batch=batch, superseded=array("q", [9]), in_doubt=True, pause=30.0))
 
-    assert command == Wait(30.0)
+    assert command == Pause(30.0)
     assert count_in_doubt([lane]) == 2
     assert handle(lane, Elapsed(), Written()) == [Send(), None]
     settle = lane.handle(ACCEPTED)
@@ -393,7 +393,7 @@ def test_a_lane_that_sends_stops_after_its_request(last: Event, pending: int) ->
 
     command = lane.handle(last)
     while command is not None:
-        assert not isinstance(command, Send | Wait)
+        assert not isinstance(command, Send | Pause)
         command = lane.handle(Recorded())
 
     assert (lane.phase, count_pending([lane])) == (Phase.STOPPED, pending)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.batch.report import KEPT_FAILURES, Accounting, Failure, Progress, Receipt, Report
+from svc_async.batch.report import KEPT_FAILURES, Accounting, Failure, Progress, Receipt, Report, Wait
 from svc_async.counts import Counts
 from svc_async.monitoring import RowsEvent
 
@@ -50,7 +50,7 @@ def test_counts_are_the_same_after_they_were_pickled_or_stored(counts: Counts) -
     for value in (
         counts,
         Report(**counts.counts, failures=[failure(1)]),
-        Progress(**counts.counts, resend_after="HTTP 503", phase="sending"),
+        Progress(**counts.counts, wait=Wait(until=5.0, after="HTTP 503"), phase="sending"),
     ):
         assert pickle.loads(pickle.dumps(value)) == value
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value)) == value

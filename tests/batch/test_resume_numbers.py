@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from svc_async.batch.journal.store import JournalLocation
-from svc_async.batch.report import Progress
+from svc_async.batch.report import Progress, Wait
 from svc_async.errors import BatchError
 from svc_async.sandbox import VirtualClock
 from tests.support.fake_service import LOST, REFUSED, FakeService, adds_up, answer_counts, make_error, make_members
@@ -162,9 +162,10 @@ async def test_a_request_that_is_given_up_after_its_quarantine_is_not_sent_again
 
 
 def test_parts_of_a_job_tell_the_first_wait_of_all() -> None:
-    early = Progress(accepted=1, waiting=1, resend_in=5.0, resend_after="HTTP 503", attempts=2)
-    late = Progress(accepted=2, waiting=2, resend_in=9.0, resend_after="HTTP 502", attempts=1, phase="sending")
-    for total in (early + late, late + early):
+    early = Progress(accepted=1, wait=Wait(until=15.0, requests=1, after="HTTP 503", attempts=2), at=10.0)
+    late = Progress(accepted=2, wait=Wait(until=19.0, requests=2, after="HTTP 502", attempts=1), at=10.0)
+    quarantine = Progress(wait=Wait(until=11.0), at=10.0)
+    for total in (early + late, late + early, quarantine + early + late):
         assert (total.accepted, total.waiting) == (3, 3)
         assert (total.resend_in, total.resend_after, total.attempts) == (5.0, "HTTP 503", 2)
     assert (early + Progress()).resend_after == "HTTP 503"

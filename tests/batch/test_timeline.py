@@ -1,7 +1,7 @@
 import itertools
 
 from svc_async.batch.report import Progress
-from svc_async.batch.timeline import Sample, Timeline
+from svc_async.batch.timeline import Timeline
 
 
 def test_a_timeline_keeps_its_size_and_its_ends() -> None:
@@ -10,8 +10,8 @@ def test_a_timeline_keeps_its_size_and_its_ends() -> None:
         timeline.add(Progress(seconds=float(second), accepted=second * 2, requests=second))
     whole = timeline.samples
     assert len(whole) < 600
-    assert whole[0] == Sample(0.0, 0, 0, 0)
-    assert whole[-1] == Sample(99_999.0, 199_998, 99_999, 0)
+    assert whole[0] == Progress()
+    assert whole[-1] == Progress(seconds=99_999.0, accepted=199_998, requests=99_999)
     assert [sample.seconds for sample in whole] == sorted(sample.seconds for sample in whole)
     gaps = [later.seconds - sooner.seconds for sooner, later in itertools.pairwise(whole[1:-1])]
     assert max(gaps) <= 2 * min(gaps)

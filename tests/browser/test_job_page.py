@@ -9,8 +9,7 @@ from typing import Any
 import pytest_asyncio
 from playwright.async_api import expect
 
-from svc_async.batch.report import Report
-from svc_async.batch.timeline import Sample
+from svc_async.batch.report import Progress, Report
 from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import Command, environment_of
@@ -24,7 +23,7 @@ RECORD = JobRecord(
     begun_at=datetime(2026, 11, 22, 2, 0, 1, tzinfo=UTC),
     facts={"Account": "18ce54d4x5t", "File": f"/home/ada/{'a-long-folder/' * 12}customers.csv"},
     links={"Failures": "failures.csv"},
-    samples=[Sample(tick * 0.9, tick * 14_706, tick, 0) for tick in range(201)],
+    samples=[Progress(seconds=tick * 0.9, accepted=tick * 14_706, requests=tick) for tick in range(201)],
     reasons={"email must be an e-mail address": 902, "phone_number must be a phone number in E.164": 302},
     requests_per_minute=1_500,
     more={"additions": 5, "removals": 7},

@@ -9,7 +9,7 @@ import attrs
 import pytest
 from rich.console import Console
 
-from svc_async.batch.report import JobPhase, Progress
+from svc_async.batch.report import JobPhase, Progress, Wait
 from svc_async.cli.output.console import say, show
 from svc_async.cli.output.progress import Bars, Display, Lines, open_display
 from svc_async.cli.output.wording import format_duration
@@ -108,7 +108,7 @@ async def test_nothing_is_lost_at_any_width(source: CsvSource, width: int) -> No
         in_doubt=1_200_000,
         requests=12_345,
         rate_limited=1_234,
-        resend_in=101,
+        wait=Wait(until=clock.monotonic() + 102),  # announced in a second
     )
     with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
         bars.show(Progress(phase="sending"))
@@ -126,7 +126,8 @@ async def test_nothing_is_lost_at_any_width(source: CsvSource, width: int) -> No
 async def test_a_wait_for_what_is_in_doubt_is_announced_when_it_begins(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False, width=200)
     lines = Lines(source, console=out, clock=clock, limit=LIMIT)
-    waiting = attrs.evolve(HALFWAY, in_doubt=44_596, waiting=18, resend_in=101, resend_after="HTTP 502", attempts=1)
+    wait = Wait(until=clock.monotonic() + 101, requests=18, after="HTTP 502", attempts=1)
+    waiting = attrs.evolve(HALFWAY, in_doubt=44_596, wait=wait)
     for progress in (HALFWAY, waiting, waiting, HALFWAY):
         lines.show(progress)
     (line,) = read_output(out).splitlines()
@@ -138,7 +139,8 @@ async def test_a_wait_for_what_is_in_doubt_is_announced_when_it_begins(source: C
 async def test_lines_say_when_a_request_is_sent_again_and_why(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False, width=200)
     at = clock.now() + timedelta(seconds=60)
-    waiting = attrs.evolve(HALFWAY, in_doubt=0, waiting=1, resend_in=60, resend_after="connection refused", attempts=2)
+    wait = Wait(until=clock.monotonic() + 60, requests=1, after="connection refused", attempts=2)
+    waiting = attrs.evolve(HALFWAY, in_doubt=0, wait=wait)
     with Lines(source, console=out, clock=clock, limit=LIMIT) as lines:
         lines.show(waiting)
         await clock.advance(seconds=31)
@@ -151,7 +153,7 @@ async def test_lines_say_when_a_request_is_sent_again_and_why(source: CsvSource)
 async def test_bars_say_when_a_request_is_sent_again_and_why(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=True, width=100)
     at = clock.now() + timedelta(seconds=60)
-    waiting = attrs.evolve(HALFWAY, waiting=2, resend_in=60, resend_after="HTTP 503", attempts=1)
+    waiting = attrs.evolve(HALFWAY, wait=Wait(until=clock.monotonic() + 60, requests=2, after="HTTP 503", attempts=1))
     with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
         bars.show(waiting)
         await clock.advance(seconds=20)
@@ -166,7 +168,7 @@ async def test_bars_say_when_a_request_is_sent_again_and_why(source: CsvSource) 
 async def test_a_line_says_a_wait_of_a_sync_once(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False, width=200)
     lines = Lines(source, console=out, clock=clock, limit=LIMIT)
-    lines.show(Progress(phase="waiting", resend_in=101))
+    lines.show(Progress(phase="waiting", wait=Wait(until=clock.monotonic() + 101)))
     at = clock.now() + timedelta(seconds=101)
     told = f"waits for the quarantine, continues at {at:%H:%M:%S} UTC (in 1:41)"
     assert read_output(out).strip() == f"waiting 0% | {told}"
@@ -175,7 +177,7 @@ async def test_a_line_says_a_wait_of_a_sync_once(source: CsvSource) -> None:
 async def test_a_quarantine_holds_more_requests_than_wait_at_the_head_of_a_lane(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False, width=200)
     lines = Lines(source, console=out, clock=clock, limit=LIMIT)
-    lines.show(attrs.evolve(HALFWAY, waiting=2, resend_in=60))
+    lines.show(attrs.evolve(HALFWAY, wait=Wait(until=clock.monotonic() + 60, requests=2)))
     at = clock.now() + timedelta(seconds=60)
     assert f" | waits for the quarantine, the first sent again at {at:%H:%M:%S} UTC (in 1:00) | " in read_output(out)
 
@@ -197,7 +199,7 @@ async def test_an_estimate_from_the_first_rows_after_a_wait_is_not_shown(
 async def test_a_bar_counts_a_wait_down_and_goes(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=True)
     with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
-        bars.show(attrs.evolve(HALFWAY, resend_in=100))
+        bars.show(attrs.evolve(HALFWAY, wait=Wait(until=clock.monotonic() + 100)))
         await clock.advance(seconds=60)
         (waiting,) = (line for line in render(bars) if "waiting" in line)
         assert "60%" in waiting
@@ -249,7 +251,7 @@ async def test_a_resumed_job_shows_how_much_is_sent_while_it_reads_again() -> No
 async def test_the_speed_is_that_of_the_last_minute(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
     lines = Lines(source, console=out, clock=clock, limit=LIMIT)
-    waiting = attrs.evolve(HALFWAY, resend_in=100)
+    waiting = attrs.evolve(HALFWAY, wait=Wait(until=clock.monotonic() + 100))
     lines.show(waiting)
     await clock.advance(seconds=90)
     lines.show(waiting)
@@ -355,7 +357,7 @@ async def test_nothing_is_printed_after_the_end(source: CsvSource) -> None:
 async def test_lines_count_a_quarantine_down(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
     with Lines(source, console=out, clock=clock, limit=LIMIT) as lines:
-        lines.show(attrs.evolve(HALFWAY, resend_in=86))
+        lines.show(attrs.evolve(HALFWAY, wait=Wait(until=clock.monotonic() + 86)))
         await clock.advance(seconds=65)
     assert re.findall(r"\(in ([\d:.]+)", read_output(out)) == ["1:26", "56.0", "26.0"]
 

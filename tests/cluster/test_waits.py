@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from svc_async.batch.report import Progress
+import attrs
+
+from svc_async.batch.report import Progress, Wait
 from svc_async.batch.settings import Observers
 from svc_async.cluster.job import ShardTask, WorkerSettings
 from svc_async.cluster.runner import _ShardTotals
@@ -18,10 +20,13 @@ async def test_a_wait_of_a_shard_is_counted_down_while_others_announce() -> None
     totals = _ShardTotals(Observers(progress=heard.append), parts=[range(2)], now=clock.monotonic)
 
     def announce(shard: int, **progress: Any) -> tuple[Any, ...]:
-        totals.add({"shard": shard, "progress": progress})
+        # Its worker has another clock, which is 1,000 seconds ahead.
+        told = Progress(at=clock.monotonic() + 1_000, **progress)
+        totals.add({"shard": shard, "progress": attrs.asdict(told)})
         return heard[-1].waiting, heard[-1].resend_in, heard[-1].resend_after
 
-    assert announce(0, waiting=2, resend_in=60.0, resend_after="HTTP 503", attempts=1) == (2, 60, "HTTP 503")
+    wait = Wait(until=clock.monotonic() + 1_060, requests=2, after="HTTP 503", attempts=1)
+    assert announce(0, wait=wait) == (2, 60, "HTTP 503")
     await clock.advance(seconds=45)
     assert announce(1, accepted=5) == (2, 15, "HTTP 503")
     await clock.advance(seconds=45)
@@ -29,7 +34,7 @@ async def test_a_wait_of_a_shard_is_counted_down_while_others_announce() -> None
 
 
 async def test_a_wait_of_a_shard_is_announced_at_once() -> None:
-    heard: list[int] = []
+    heard: list[Any] = []
     spec = UploadSpec(
         target=TargetSpec(kind="audience", account_id="a1", list_id="c1"), source=SourceSpec(path="people.csv")
     )
@@ -37,7 +42,8 @@ async def test_a_wait_of_a_shard_is_announced_at_once() -> None:
         job="job", run=1, number=0, spec=spec, settings=WorkerSettings(SessionOrigin(), "s", "1"), topic="t"
     )
     rows = ShardRows([], [])
-    shard = _Shard(task, rows, lambda _, message: heard.append(message["progress"]["waiting"]))
-    for waiting in (0, 1, 2, 0):
-        shard._on_progress(Progress(waiting=waiting))
-    assert heard == [0, 1, 2, 0]
+    shard = _Shard(task, rows, lambda _, message: heard.append(message["progress"]["wait"]))
+    waits = [None, Wait(until=9.0, requests=1), Wait(until=9.0, requests=2), None]
+    for wait in waits:
+        shard._on_progress(Progress(wait=wait))
+    assert heard == [wait and attrs.asdict(wait) for wait in waits]

@@ -5,15 +5,14 @@ from typing import Literal
 
 import pytest
 
-from svc_async.batch.report import Report
-from svc_async.batch.timeline import Sample
+from svc_async.batch.report import Progress, Report
 from svc_async.jobs.html_report import JobRecord, report_page
 
 RECORD = JobRecord(
     title="Upload: <script>alert(1)</script>.csv",
     report=Report(read=1_000_000, accepted=999_990, failed=10, requests=400),
     seconds=64,
-    samples=[Sample(second, second * 15_625, second * 6, 0) for second in range(65)],
+    samples=[Progress(seconds=second, accepted=second * 15_625, requests=second * 6) for second in range(65)],
     reasons={"<b>bad</b> & worse": 10},
     requests_per_minute=1_500,
     more={"removals": 7},

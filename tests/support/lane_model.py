@@ -30,6 +30,7 @@ from svc_async.batch.lane_events import (
     Elapsed,
     Event,
     Failed,
+    Pause,
     Recorded,
     Release,
     Resumed,
@@ -38,7 +39,6 @@ from svc_async.batch.lane_events import (
     Settle,
     Stop,
     Stopped,
-    Wait,
     Written,
 )
 from svc_async.batch.packing.batch import Batch
@@ -187,7 +187,7 @@ class LaneModel:
                     yield partial(self._answer, sender)
                 case Release() | Settle():
                     yield partial(self._record, sender)
-                case Wait():
+                case Pause():
                     yield self._elapse
             if not self._calm and not self._stopped and not sender.later:
                 yield from self._list_disturbances(sender)
@@ -197,7 +197,7 @@ class LaneModel:
             yield partial(self._seal, sender)
         if not self.dice.randrange(20):
             yield self._stop
-        if not self.dice.randrange(10) and isinstance(sender.command, Send | Wait):
+        if not self.dice.randrange(10) and isinstance(sender.command, Send | Pause):
             yield partial(self._restart, sender)
 
     def _seal(self, sender: _Sender) -> None:
@@ -218,7 +218,7 @@ class LaneModel:
         if not isinstance(event, Sealed | Stopped | Written) or sender.command is None:
             sender.command = command
         self.sabotage(lane)
-        if isinstance(command, Wait):
+        if isinstance(command, Pause):
             sender.due = self._now + command.seconds
         elif isinstance(command, Stop):
             self._stop()
@@ -260,7 +260,7 @@ class LaneModel:
 
     def _elapse(self) -> None:
         """Let the lane that waits least go on."""
-        sender = min((each for each in self._senders if isinstance(each.command, Wait)), key=lambda each: each.due)
+        sender = min((each for each in self._senders if isinstance(each.command, Pause)), key=lambda each: each.due)
         self._pass_time(max(self._now, sender.due))
         self._handle(sender, Elapsed())
 

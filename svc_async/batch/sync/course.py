@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch.report import JobPhase, Progress
+from svc_async.batch.report import JobPhase, Progress, Wait
 from svc_async.batch.sync.plan import Entries, Plan
 from svc_async.batch.sync.store import OnPage
 from svc_async.clock import Clock
@@ -44,7 +44,7 @@ class SyncCourse:
 
     def announce_wait(self, seconds: float) -> None:
         """Announce that nothing is sent for some seconds."""
-        self._announce(phase="waiting", resend_in=seconds)
+        self._announce(phase="waiting", wait=Wait(until=self.clock.monotonic() + seconds))
 
     def count_pages(self, phase: JobPhase) -> OnPage:
         """Return what announces each page of the state in a phase."""
@@ -59,4 +59,5 @@ class SyncCourse:
             self._announce(phase="reading", phase_done=self.read)
 
     def _announce(self, **changes: Any) -> None:
-        self.observer(attrs.evolve(self._sent, seconds=self.clock.monotonic() - self._began, **changes))
+        now = self.clock.monotonic()
+        self.observer(attrs.evolve(self._sent, seconds=now - self._began, at=now, **changes))

@@ -59,20 +59,18 @@ class PhaseBars(rich_progress.Progress):
         """Show at least some seconds as the rest of the phase that is under way."""
         self.update(self._bars[self.current or ""], least=seconds)
 
-    def wait(self, seconds: float | None, what: str) -> None:
-        """Show what happens in some seconds; None for no wait."""
+    def wait(self, until: float | None, what: str) -> None:
+        """Show what happens at a monotonic time; None for no wait."""
+        self._goes_on_at = until  # first: another thread draws
         bar = self._bars.get("waiting")
-        if seconds is None:
-            self._goes_on_at = None  # first: another thread draws
-            if bar is not None:
-                self.remove_task(self._bars.pop("waiting"))
-            return
-        if bar is None:
-            bar = self._bars["waiting"] = self.add_task("waiting", total=seconds)
-        self._tasks[bar].total = max(seconds, self._tasks[bar].total or 0.0)
-        self.update(bar, what=what)
-        self._goes_on_at = self.get_time() + seconds
-        self._count_down()
+        if until is not None:
+            seconds = until - self.get_time()
+            if bar is None:
+                bar = self._bars["waiting"] = self.add_task("waiting", total=seconds)
+            self.update(bar, total=max(seconds, self._tasks[bar].total or 0.0), what=what)
+            self._count_down()
+        elif bar is not None:
+            self.remove_task(self._bars.pop("waiting"))
 
     def describe(self) -> str:
         """Describe the phase that is under way, and how long it may still take."""

@@ -4,6 +4,7 @@ import abc
 import os
 from collections import deque
 from collections.abc import Iterable
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -11,12 +12,11 @@ import attrs
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from svc_async.batch.report import JobPhase, Progress
+from svc_async.batch.report import JobPhase, Progress, Wait
 from svc_async.cli.output.console import terminal
 from svc_async.cli.output.phase_bars import PhaseBars
 from svc_async.cli.output.rate_use import RateUse
-from svc_async.cli.output.resend_wait import ResendWait
-from svc_async.cli.output.wording import format_duration
+from svc_async.cli.output.wording import count, format_duration
 from svc_async.clock import Clock, Timer
 from svc_async.governor.governor import Governor
 from svc_async.jobs.limits import JobLimit
@@ -79,7 +79,7 @@ class _Timed(Display, abc.ABC):
         self._governor: Governor | None = None
         self._clock = clock
         self._timer: Timer | None = None
-        self._shown_at: float | None = None
+        self._has_begun = False
         self._drawn_at = clock.monotonic()
         self._drawn: Progress | None = None
         self._waits = False
@@ -88,7 +88,6 @@ class _Timed(Display, abc.ABC):
         self._latest = _Course(_MINUTE)
         self._window = _Course(limit.period)
         self._use = RateUse(limit, 0)
-        self._resend: ResendWait | None = None
 
     def __enter__(self) -> Self:
         self._timer = self._clock.call_later(_TICK, self._tick)
@@ -108,9 +107,9 @@ class _Timed(Display, abc.ABC):
 
     def show(self, progress: Progress) -> None:
         super().show(progress)
-        now = self._shown_at = self._clock.monotonic()
+        self._has_begun, now = True, self._clock.monotonic()
         is_due = now >= self._drawn_at + self.pause
-        waits = progress.resend_in is not None and not self._waits  # a wait is announced when it begins
+        waits = progress.wait is not None and not self._waits  # a wait is announced when it begins
         if is_due or waits or self._bars.current != (progress.phase or "sending"):
             self._move(progress, now)
             if is_due or waits:
@@ -125,10 +124,10 @@ class _Timed(Display, abc.ABC):
     def _tick(self) -> None:
         """Show how time goes on, since a job that waits announces nothing."""
         self._timer = self._clock.call_later(_TICK, self._tick)
-        if self._shown_at is None:
+        if not self._has_begun:
             return
         now = self._clock.monotonic()
-        progress = self._count_down(now)
+        progress = self.last.count_down(now)
         self._move(progress, now)
         waits, pause = self._is_waiting(progress), self.idle_pause if self.last is self._drawn else self.pause
         if waits != self._waits or now >= self._drawn_at + pause:
@@ -141,15 +140,8 @@ class _Timed(Display, abc.ABC):
         self._drawn = self.last
         self.draw(progress)
 
-    def _count_down(self, now: float) -> Progress:
-        """Return the latest progress as it is now."""
-        if self.last.resend_in is None or self._shown_at is None:
-            return self.last
-        rest = self.last.resend_in - (now - self._shown_at)
-        return attrs.evolve(self.last, resend_in=rest if rest > 0 else None)
-
     def _is_waiting(self, progress: Progress) -> bool:
-        return progress.resend_in is not None or self._use.opens_in is not None
+        return progress.wait is not None or self._use.wait is not None
 
     def _move(self, progress: Progress, now: float) -> None:
         phase = progress.phase or "sending"
@@ -160,16 +152,13 @@ class _Timed(Display, abc.ABC):
         self._use = self._find_use(progress)
         self._bars.move(phase, share)
         self._bars.keep_least(self._find_least(share) if phase == "sending" else 0.0)
-        self._resend = ResendWait.find(progress, self._clock.now())
-        if self._resend is not None:
-            self._bars.wait(self._resend.seconds, f"{self._resend.next_step} in")
-        else:
-            self._bars.wait(self._use.opens_in, "continues in")
+        wait = progress.wait or self._use.wait
+        self._bars.wait(None if wait is None else wait.until, f"{_name_next_step(wait)} in")
 
     def _find_use(self, progress: Progress) -> RateUse:
         """Return the use that the governor knows, or else that of this run."""
         if self._governor is not None:
-            use = RateUse.find(self._governor.snapshot(), self._limits, self._clock.now())
+            use = RateUse.find(self._governor.snapshot(), self._limits, self._clock)
             if use is not None:
                 return use
         before = self._window.first
@@ -179,9 +168,10 @@ class _Timed(Display, abc.ABC):
         """Return the seconds that the limit adds to the rest, if requests carry as many rows as those of this run."""
         first, last = self._window.begin, self._window.last
         if first is None or last is None or share is None or share <= first.share:
-            return self._use.opens_in or 0.0
+            return self._use.find_least_seconds(0.0, self._clock.monotonic())
         sent = last.progress.requests - first.progress.requests - self._use.waiting
-        return self._use.find_least_seconds(max(0.0, sent / (share - first.share) * (1 - share)))
+        requests = max(0.0, sent / (share - first.share) * (1 - share))
+        return self._use.find_least_seconds(requests, self._clock.monotonic())
 
     def _find_share(self, phase: str, progress: Progress) -> float | None:
         """Return how much of a phase is done; None if that is not known."""
@@ -199,12 +189,17 @@ class _Timed(Display, abc.ABC):
         self._furthest = max(self._furthest, read or 0.0)
         return self._furthest * progress.settled / progress.read
 
-    def describe_waits(self) -> Iterable[tuple[list[str], float]]:
+    def describe_waits(self, progress: Progress) -> Iterable[tuple[list[str], float]]:
         """Yield what the job waits for and until when, in parts, and in how many seconds it continues."""
-        if self._use.opens_in is not None:
-            yield self._use.describe_wait(), self._use.opens_in
-        if self._resend is not None:
-            yield self._resend.describe(), self._resend.seconds
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        if (wait := self._use.wait) is not None:
+            rest = wait.until - monotonic
+            yield ["waits for the rate limit", f"continues at {now + timedelta(seconds=rest):%H:%M} UTC"], rest
+        if (wait := progress.wait) is not None:
+            rest = wait.until - monotonic
+            first = "the first " if wait.requests > 1 else ""
+            at = f"{first}{_name_next_step(wait)} at {now + timedelta(seconds=rest):%H:%M:%S} UTC"
+            yield [_describe_cause(wait), at], rest
 
     def describe_speed(self, progress: Progress) -> list[str]:
         """Return the rows a second of the last minute of this run, and the use of the limit, while it sends."""
@@ -225,7 +220,8 @@ class Lines(_Timed):
     def draw(self, progress: Progress) -> None:
         """Print a line."""
         parts = [self._bars.describe()]
-        parts += [f"{', '.join(wait)} (in {format_duration(seconds)})" for wait, seconds in self.describe_waits()]
+        waits = self.describe_waits(progress)
+        parts += [f"{', '.join(wait)} (in {format_duration(seconds)})" for wait, seconds in waits]
         if self._latest.first is not None:
             parts += [", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))]
             parts += [", ".join(self.describe_speed(progress))]
@@ -266,7 +262,7 @@ class Bars(_Timed):
         if self._latest.first is not None:
             speed = [Text(each, "cyan") for each in self.describe_speed(progress)]
             numbers = [Text(f"{number:,} {name}", style) for name, number, style in _numbers(progress)]
-            waits = [[Text(each, "yellow") for each in wait] for wait, _ in self.describe_waits()]
+            waits = [[Text(each, "yellow") for each in wait] for wait, _ in self.describe_waits(progress)]
             self._bars.numbers = [_join(line) for line in (numbers, speed, *waits)]
 
 
@@ -320,6 +316,17 @@ def open_display(
         return Display()
     draws = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("NO_COLOR") and not as_json
     return (Bars if draws else Lines)(source, console=console, clock=clock, limit=limit)
+
+
+def _name_next_step(wait: Wait | None) -> str:
+    return "sent again" if wait and wait.requests else "continues"
+
+
+def _describe_cause(wait: Wait) -> str:
+    if wait.after is None:  # a quarantine holds all requests in doubt, of which only the first of each lane are counted
+        return "waits for the quarantine"
+    verb = "waits" if wait.requests == 1 else "wait"
+    return f"{count(wait.requests, 'request')} {verb} after {wait.after} (attempt {wait.attempts})"
 
 
 def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
