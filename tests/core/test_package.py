@@ -28,17 +28,13 @@ def test_importing_the_package_loads_none_of_its_parts() -> None:
     assert out.strip() == "['svc_async._version', 'svc_async.lazy']"
 
 
-def test_importing_the_session_loads_no_server() -> None:
-    code = "import sys; from svc_async import Session; print('svc_async.sandbox' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
-
-
-def test_importing_the_session_loads_no_service_and_nothing_that_few_programs_need() -> None:
+@pytest.mark.long("an interpreter imports the session")
+def test_importing_the_session_loads_no_server_no_service_and_nothing_that_few_programs_need() -> None:
     code = "import sys; from svc_async import Session; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
     assert not {"cattrs", "tenacity", "sqlite3", "tomllib", "authlib"} & {*loaded}
-    parts = ("ads", "batch", "events", "platform", "profiles", "sources", "streams", "users", "webhooks")
+    parts = ("ads", "batch", "events", "platform", "profiles", "sandbox", "sources", "streams", "users", "webhooks")
     assert not [name for name in loaded if name.startswith(tuple(f"svc_async.{part}" for part in parts))]
 
 

@@ -1,4 +1,3 @@
-import sys
 import unicodedata
 
 import pytest
@@ -10,7 +9,8 @@ UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def test_no_control_or_format_character_of_unicode_is_left() -> None:
-    everything = "".join(map(chr, range(sys.maxunicode + 1)))
+    planes = (0, 1, 2, 3, 14)  # the others have no characters, or private ones
+    everything = "".join(chr(plane << 16 | number) for plane in planes for number in range(1 << 16))
     assert not {letter for letter in clean(everything) if unicodedata.category(letter) in UNSAFE}
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.errors import InvalidArgument
@@ -373,6 +373,7 @@ bodies = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=20)
 @given(bodies)
 def test_every_object_is_parsed_into_events(value: Any) -> None:
     events = parse_events(json.dumps(value).encode())

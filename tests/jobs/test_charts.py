@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.jobs.charts import Chart, choose_ticks, choose_times, format_duration, format_times, render_chart
@@ -16,6 +16,7 @@ def test_ticks_are_round_few_and_reach_the_highest_value(highest: float) -> None
     assert re.fullmatch(r"[125]0*", f"{ticks[1]:.0f}")
 
 
+@settings(max_examples=20)
 @given(st.floats(min_value=0.01, max_value=1e8), st.integers(3, 12))
 def test_times_are_few_and_within_the_chart(seconds: float, most: int) -> None:
     times = choose_times(seconds, most)

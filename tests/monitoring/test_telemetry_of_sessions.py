@@ -1,7 +1,6 @@
 """The spans and metrics of sessions."""
 
 import asyncio
-import subprocess
 import sys
 
 import attrs
@@ -209,10 +208,10 @@ async def test_without_a_provider_nothing_happens(session: Session, sandbox: San
     assert (await session.accounts.get(sandbox.account_id)).id == sandbox.account_id
 
 
-def test_without_the_extra_a_sentence_says_so() -> None:
-    code = (
-        "import sys; sys.modules['opentelemetry'] = None\n"
-        "from svc_async import Session\nfrom svc_async.telemetry import instrument\ninstrument(Session.sandbox())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.endswith('ImportError: instrument() needs the extra "otel": pip install "svc-async[otel]"\n')
+def test_without_the_extra_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("svc_async.telemetry.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ["opentelemetry", *(name for name in sys.modules if name.startswith("opentelemetry."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r'^instrument\(\) needs the extra "otel": pip install "svc-async\[otel\]"$'):
+        instrument(Session.sandbox())

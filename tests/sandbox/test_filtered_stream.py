@@ -88,6 +88,7 @@ async def test_a_rule_has_up_to_2048_characters(v2: V2Client) -> None:
 
 
 @pytest.mark.rule("FS-03", "LIM-10")
+@pytest.mark.long("25,000 rules are added")
 async def test_there_is_room_for_25000_rules(v2: V2Client) -> None:
     for start in range(0, 25_000, 5_000):
         got = await add_rules(v2, *(f"word{number}" for number in range(start, start + 5_000)))

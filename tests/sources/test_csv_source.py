@@ -115,7 +115,7 @@ def test_a_block_may_end_anywhere(write: Write) -> None:
 PIECES = ("a", "bc", "ü", "", ",", ",", "\n", "\n", "\r\n", "\r", '"', '"d,\ne"')
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @example(2, "aaaa,bbbbbb\na\nb\nc,d\n", 12)
 @given(st.integers(1, 3), st.lists(st.sampled_from(PIECES), max_size=40).map("".join), st.integers(3, 30))
 def test_blocks_that_are_split_have_the_rows_of_the_parser(write: Write, width: int, text: str, size: int) -> None:
@@ -179,7 +179,7 @@ def test_a_header_of_several_lines_shifts_the_rows(write: Write) -> None:
 CELLS = st.text(st.sampled_from('ab ,;"\n\r'), max_size=6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(rows=st.lists(st.tuples(CELLS, CELLS), max_size=12), blanks=st.lists(st.booleans(), max_size=12))
 def test_a_written_file_is_read_back_with_its_lines(
     write: Write, rows: list[tuple[str, str]], blanks: list[bool]
@@ -370,10 +370,10 @@ def test_closing_releases_a_file_that_was_not_read_to_its_end(write: Write) -> N
 
 
 def test_of_many_columns_the_first_ten_are_quoted(write: Write) -> None:
-    names = [f"column {number}" for number in range(100_001)]
+    names = [f"column {number}" for number in range(2_001)]
     message = open_and_fail(write(",".join(["email", *names])))
     assert "'column 0', 'column 1'" in message
-    assert "'column 9' and 99,991 more; name the content of each" in message
+    assert "'column 9' and 1,991 more; name the content of each" in message
     assert "column 10'" not in message
     assert len(open_and_fail(write(f"email,{'x' * 100_000}"))) < 500
 

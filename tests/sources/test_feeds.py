@@ -181,7 +181,7 @@ async def test_a_fingerprint_is_of_the_content_and_its_meaning(write: Write) -> 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=8).map(str.strip)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(titles=st.lists(TEXT.filter(bool), max_size=6), size=st.integers(1, 50))
 def test_a_block_may_end_anywhere(write: Write, titles: list[str], size: int) -> None:
     items = "".join(f"<item><title>{escape(title)}</title></item>" for title in titles)
@@ -190,7 +190,7 @@ def test_a_block_may_end_anywhere(write: Write, titles: list[str], size: int) ->
     assert [product["title"] for product in feed.products()] == titles
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(content=st.binary(max_size=80), start=st.sampled_from([b"", b"<", b"<rss><channel><item>", b"id,title\n"]))
 def test_any_bytes_are_read_or_refused_as_an_unusable_feed(write: Write, content: bytes, start: bytes) -> None:
     try:
@@ -200,6 +200,7 @@ def test_any_bytes_are_read_or_refused_as_an_unusable_feed(write: Write, content
     assert all(isinstance(product, dict) for product in products)
 
 
+@pytest.mark.long("a file that is large beside the memory")
 def test_memory_use_is_constant(tmp_path: Path) -> None:
     path = tmp_path / "feed.xml"
     item = ATTRIBUTES.replace("shirt-1", "%d")

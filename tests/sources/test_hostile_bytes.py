@@ -98,7 +98,7 @@ async def read_products(path: str) -> None:
 
 @pytest.mark.parametrize("read", [read_users, read_products])
 @pytest.mark.parametrize("name", FILES)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(edits=EDITS)
 def test_a_damaged_file_is_read_or_refused(
     write: Write,

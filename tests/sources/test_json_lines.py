@@ -96,7 +96,7 @@ async def test_an_error_names_its_line_and_no_value(
 VALUES = st.one_of(st.none(), st.text(max_size=5), st.integers(), st.lists(st.text(max_size=3), max_size=2))
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(rows=st.lists(st.dictionaries(st.sampled_from(["email", "phone_number", "handle"]), VALUES), max_size=12))
 def test_written_objects_are_read_back_with_their_lines(write: Write, rows: list[dict[str, Any]]) -> None:
     path = write("\n".join(["{}", *map(json.dumps, rows)]))
@@ -113,6 +113,7 @@ def test_written_objects_are_read_back_with_their_lines(write: Write, rows: list
     assert [source.find_line(position) for position in range(len(rows) + 1)] == list(range(1, len(rows) + 2))
 
 
+@pytest.mark.long("a file that is large beside the memory")
 def test_memory_use_is_constant(tmp_path: Path) -> None:
     path = tmp_path / "many.jsonl"
 

@@ -125,6 +125,7 @@ def test_the_extra_is_named_if_it_is_missing(write: Write, monkeypatch: pytest.M
         ParquetSource(write(b"PAR1"))
 
 
+@pytest.mark.long("a file that is large beside the memory")
 def test_a_row_group_of_any_size_is_read_in_parts(path: Path) -> None:
     emails = [f"user{number}@example.org" for number in range(400_000)]
     source = ParquetSource(

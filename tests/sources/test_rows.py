@@ -124,6 +124,7 @@ async def test_a_source_that_raises_leaves_nothing_open() -> None:
         await SpooledRows.spool(Rows(["email"], rows()))
 
 
+@pytest.mark.long("rows that are many beside the memory")
 async def test_memory_use_is_constant() -> None:
     with limit_memory(1):
         source = await SpooledRows.spool(Rows(["email"], ((f"user{n}@example.org",) for n in range(50_000))))

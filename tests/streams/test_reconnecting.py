@@ -43,6 +43,7 @@ async def test_a_connection_that_reached_the_minimum_age_is_reopened_immediately
         await server.wait_for_connection(2)
 
 
+@pytest.mark.long("an hour of connections, each of which is a real one")
 async def test_accept_and_close_costs_a_bounded_number_of_connects_in_an_hour(
     server: StreamServer, follow: Follow, states: StateLog, clock: VirtualClock
 ) -> None:

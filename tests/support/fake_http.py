@@ -28,10 +28,12 @@ def make_session(**options: Unpack[SessionOptions]) -> Session:
     return Session(credentials, endpoints=ENDPOINTS, **options)
 
 
-def answer_any_method(service: aioresponses, payload: dict[str, object] | None = None, *, status: int = 200) -> None:
-    """Answer one request of each method, whatever its path."""
+def answer_any_method(
+    service: aioresponses, payload: dict[str, object] | None = None, *, status: int = 200, repeat: bool = False
+) -> None:
+    """Answer one request of each method, or all of them, whatever its path."""
     for method in METHODS:
-        service.add(re.compile(".*"), method, payload=payload, status=status)
+        service.add(re.compile(".*"), method, payload=payload, status=status, repeat=repeat)
 
 
 @pytest.fixture
