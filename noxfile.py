@@ -132,7 +132,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check")
     session.run("typos")
     session.run("lint-imports", "--no-cache")
-    session.run("pytest", "tests/lint", *session.posargs)
+    _run_pytest(session, "tests/lint")
 
 
 @nox.session
@@ -224,7 +224,7 @@ def demo_cluster(session: nox.Session) -> None:
 def bounds(session: nox.Session) -> None:
     """Measure the memory and the time that hostile inputs take, each in a process of its own."""
     _install(session, "test")
-    session.run("pytest", "tests/bounds", *session.posargs)
+    _run_pytest(session, "tests/bounds")
 
 
 @nox.session
@@ -238,7 +238,7 @@ def browser(session: nox.Session) -> None:
 def plugin(session: nox.Session) -> None:
     """Run the recipes of docs/how-to-test-your-code.md in all the ways in which asynchronous tests run."""
     _install(session, "test", "plugin")
-    session.run("pytest", "tests/pytest_plugin", *session.posargs)
+    _run_pytest(session, "tests/pytest_plugin")
 
 
 @nox.session
