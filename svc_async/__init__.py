@@ -11,7 +11,7 @@ from svc_async.lazy import make_getattr
 if TYPE_CHECKING:
     from svc_async.ads.dicts import MemberDict, OperationDict, ProductDict
     from svc_async.auth.credentials import AppCredentials, BearerToken, OAuth2UserCredentials, UserCredentials
-    from svc_async.batch.journal.journals import Journals
+    from svc_async.batch.journal.file import Journals
     from svc_async.batch.report import Failure, Progress, Receipt, Report
     from svc_async.deprecation import SvcDeprecationWarning
     from svc_async.engine.retry import Retries
@@ -107,7 +107,7 @@ _HOMES = {
     ),
     "svc_async.state.errors": ("StateUnavailable", "TakenUpElsewhere", "UnusableState"),
     "svc_async.users.tables": ("Columns", "Rows"),
-    "svc_async.batch.journal.journals": ("Journals",),
+    "svc_async.batch.journal.file": ("Journals",),
     "svc_async.batch.report": ("Failure", "Progress", "Receipt", "Report"),
     "svc_async.errors": (
         "AccessDenied",

@@ -9,12 +9,13 @@ has ended, the open batches of several lanes share requests.
 
 import asyncio
 import itertools
+from array import array
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
 
 from svc_async.batch.lane import Lane, Phase, count_pending
 from svc_async.batch.lane_events import Command, Resumed, Sealed
-from svc_async.batch.ledger import Ledger, Resumption, Unsettled
+from svc_async.batch.ledger import Intent, Ledger, Resumption
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.packer import Packer
 from svc_async.batch.packing.partitioner import Partitioner
@@ -116,9 +117,12 @@ class Feeder:
     async def resend(self, resumption: Resumption) -> None:
         """Send what earlier runs left unsettled, and return when it is settled."""
         wait = self._policy.quarantine + resumption.grace
-        lanes = [self._resume(each, wait, killed=resumption.killed) for each in resumption.unsettled]
+        rest = max(0.0, wait - resumption.age)
+        lanes = [
+            self._resume(intent, batch, pause=rest if resumption.killed or intent.sent_at is not None else 0.0)
+            for intent, batch in resumption.unsettled
+        ]
         if resumption.killed and not lanes:
-            rest = max(0.0, wait - resumption.age)
             self.wait = Wait(until=self._clock.monotonic() + rest)
             self._on_progress()
             await self._clock.sleep(rest)
@@ -126,17 +130,18 @@ class Feeder:
         while any(lane.phase.is_busy for lane in lanes):
             await self._wait_for_change()
 
-    def _resume(self, unsettled: Unsettled, wait: float, *, killed: bool) -> Lane:
-        intent, batch = unsettled.intent, unsettled.batch
-        pause = 0.0
-        if killed or intent.sent_at is not None:
-            pause = wait - unsettled.age
-        lane = self._add_lane(intent.sender, intent.after.lanes)
+    def _resume(self, intent: Intent, batch: Batch, *, pause: float) -> Lane:
+        lane = self._add_lane(intent.sender, intent.lanes)
         self._ledger.accounting.resend(
             batch.rows, superseded=len(intent.superseded), in_doubt=intent.sent_at is not None
         )
         command = lane.handle(
-            Resumed(batch=batch, superseded=intent.superseded, in_doubt=intent.sent_at is not None, pause=pause)
+            Resumed(
+                batch=batch,
+                superseded=array("q", intent.superseded),
+                in_doubt=intent.sent_at is not None,
+                pause=pause,
+            )
         )
         if command is not None:
             self._execute(lane, command)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import attrs
 
 from svc_async.batch.cluster.calls import ClusterClient
-from svc_async.batch.journal.ledger import JournalPath
+from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.settings import BatchSettings, Reading
 from svc_async.batch.sync.settings import SyncObservers, SyncSettings
 from svc_async.value_rules import refuse_unknown

@@ -9,7 +9,6 @@ Records do not grow with the rows. A lane sends its rows nearly in order, so a r
 rows of a lane are settled, and which rows up to there are not.
 """
 
-from array import array
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -21,34 +20,10 @@ from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Settle
 from svc_async.batch.packing.batch import Batch, Layout
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.report import Accounting, Failure, Report
+from svc_async.batch.report import Accounting, Report
 from svc_async.batch.source import RowSource
 
-__all__ = [
-    "Intent",
-    "JournalCheckpoint",
-    "LaneState",
-    "Ledger",
-    "Resumption",
-    "Settlement",
-    "Unsettled",
-    "describe_lanes",
-]
-
-
-@attrs.frozen(kw_only=True)
-class LaneState:
-    """Which rows of some lanes are settled.
-
-    Attributes:
-        lanes: the lanes.
-        settled_up_to: the position up to which their rows are settled, except the unsettled ones.
-        unsettled: the positions up to there of rows that are not settled.
-    """
-
-    lanes: Sequence[int]
-    settled_up_to: int
-    unsettled: Positions
+__all__ = ["Intent", "Ledger", "Resumption"]
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +32,9 @@ class Intent:
 
     Attributes:
         sender: the lane that sends it.
-        after: the state of the lanes once it is settled.
+        lanes: the lanes whose rows it sends.
+        settled_up_to: the position up to which the rows of these lanes are settled with it, except the unsettled ones.
+        unsettled: the positions up to there of rows that are not settled even then.
         layout: the blocks of operations.
         positions: the rows, in the order of the body.
         superseded: rows that are settled with it, without being sent.
@@ -67,66 +44,15 @@ class Intent:
     """
 
     sender: int
-    after: LaneState
+    lanes: Sequence[int]
+    settled_up_to: int
+    unsettled: Positions
     layout: Layout
     positions: Positions
-    superseded: "array[int]"
+    superseded: Positions
     pinned: datetime
     sent_at: float | None
     digest: str
-
-
-@attrs.frozen(kw_only=True)
-class Settlement:
-    """What an answer settled.
-
-    Attributes:
-        sender: the lane that sent the request.
-        after: the state of the lanes now.
-        accepted: how many rows were accepted.
-        coalesced: how many superseded rows were settled with them.
-        failures: the rows that failed.
-        in_doubt: the part of the batch that the answer does not mention.
-    """
-
-    sender: int
-    after: LaneState
-    accepted: int
-    coalesced: int
-    failures: Sequence[Failure]
-    in_doubt: Intent | None = None
-
-
-@attrs.frozen
-class JournalCheckpoint:
-    """How far a source was read.
-
-    Attributes:
-        rows: how many rows.
-        digest: of their hashed contents.
-        ended: whether there were no more.
-        invalid_rows: how many rows break a rule.
-    """
-
-    rows: int = 0
-    digest: str = ""
-    ended: bool = False
-    invalid_rows: int = attrs.field(default=0, eq=False)
-
-
-@attrs.frozen
-class Unsettled:
-    """A batch that an earlier run intended to send, and did not settle.
-
-    Attributes:
-        intent: what was recorded of it.
-        batch: the batch.
-        age: seconds that have certainly passed since it was sent.
-    """
-
-    intent: Intent
-    batch: Batch
-    age: float = 0.0
 
 
 @attrs.frozen
@@ -135,8 +61,8 @@ class Resumption:
 
     Attributes:
         source: the rows that are neither settled nor in an unsettled batch; to be read when these are settled.
-        unsettled: the batches that earlier runs left, to be iterated over once; an iterator does not keep them in
-            memory while the source is read.
+        unsettled: the intents and the batches that earlier runs left, to be iterated over once; an iterator does not
+            keep them in memory while the source is read.
         killed: whether the last run did not end in good order. It may have sent more than is known here, so nothing is
             sent before a whole quarantine is over.
         grace: seconds in which that run may still send a request, if it is not known to have ended.
@@ -144,7 +70,7 @@ class Resumption:
     """
 
     source: RowSource
-    unsettled: Iterable[Unsettled] = ()
+    unsettled: Iterable[tuple[Intent, Batch]] = ()
     killed: bool = False
     grace: float = 0.0
     age: float = 0.0
@@ -221,21 +147,3 @@ class Ledger:
 
     async def finish(self, report: Report, /) -> None:
         """Record that nothing is left to do."""
-
-
-def describe_lanes(lanes: Sequence[int], settled_up_to: int, waiting: Iterable[Collection[int]]) -> LaneState:
-    """Return which rows of some lanes are settled.
-
-    Args:
-        lanes: the lanes.
-        settled_up_to: the highest position among the rows that were sent.
-        waiting: positions of all their rows that were read and are not settled.
-    """
-    unsettled = Positions.merge(_select_up_to(settled_up_to, positions) for positions in waiting)
-    return LaneState(lanes=lanes, settled_up_to=settled_up_to, unsettled=unsettled)
-
-
-def _select_up_to(highest: int, positions: Collection[int]) -> Positions:
-    if isinstance(positions, Positions):
-        return positions.select_up_to(highest)
-    return Positions.pack(sorted(position for position in positions if position <= highest))

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import TypedDict
 
 from svc_async.batch.cluster.calls import ClusterClient
-from svc_async.batch.journal.ledger import JournalPath
+from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.report import Failure, Progress, Receipt
 from svc_async.batch.settings import Ordering
 from svc_async.batch.sync.plan import Plan

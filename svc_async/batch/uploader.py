@@ -18,7 +18,7 @@ import attrs
 
 from svc_async.batch.destination import Destination
 from svc_async.batch.feeder import Feeder
-from svc_async.batch.journal.ledger import JournalPath, LedgerFactory
+from svc_async.batch.journal.journal import JournalPath, LedgerFactory
 from svc_async.batch.lane import Lane, Phase, count_in_doubt
 from svc_async.batch.lane_events import (
     Abandoned,

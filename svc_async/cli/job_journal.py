@@ -11,9 +11,8 @@ import attrs
 
 from svc_async import profiles
 from svc_async._version import __version__
-from svc_async.batch.journal.file import JournalFile
+from svc_async.batch.journal.file import JournalFile, Journals
 from svc_async.batch.journal.journal import annotate
-from svc_async.batch.journal.journals import Journals
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.journal.store import JournalLocation
 from svc_async.cli.options import JournalFlags, RunFlags, absolute

@@ -10,7 +10,7 @@ from typing import Any, cast, overload
 
 import attrs
 
-from svc_async.batch.journal.ledger import JournalPath, create_ledger
+from svc_async.batch.journal.journal import JournalPath, create_ledger
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.report import Report

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.journal.shards import merge_records
+from svc_async.batch.journal.record import JournalRecord, merge_records
 from svc_async.printable import clean
 from svc_async.state.database import Database
 from svc_async.state.errors import TakenUpElsewhere, UnusableState

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import attrs
 
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.journal.records import JournalRecords
-from svc_async.batch.journal.state import JobState
+from svc_async.batch.journal.records import JobState, JournalRecords
 from svc_async.batch.journal.store import Begin, JournalStore
 from svc_async.state.errors import UnusableState
 from svc_async.state.journal_store import JournalRun, StateStore
@@ -178,14 +177,14 @@ def _summarize(row: "asyncpg.Record", database: "Database") -> JournalSummary:
         owner=row["owner"],
         running=_is_running(state, row["silence"]),
         finished=row["finished"],
-        accepted=0 if state is None else state.accepted,
+        accepted=0 if state is None else state.counts.accepted,
         active_at=row["active_at"],
     )
 
 
 def _is_running(state: JobState | None, silence: timedelta) -> bool:
     """Return whether the last run has not ended, and has committed lately."""
-    return state is not None and state.report is None and state.end is None and silence < _LONGEST_SILENCE
+    return state is not None and not state.finished and state.end is None and silence < _LONGEST_SILENCE
 
 
 async def prune_journals(connection: "Connection", before: datetime) -> int:

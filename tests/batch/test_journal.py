@@ -5,6 +5,7 @@ import gc
 import itertools
 import random
 import threading
+import weakref
 from collections import Counter
 from contextlib import suppress
 from typing import Any, cast
@@ -16,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.batch.journal.file import JournalFile
-from svc_async.batch.journal.ledger import JournalPath
+from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.journal.resume import SourceReplay
 from svc_async.batch.journal.store import JournalLocation
-from svc_async.batch.ledger import Unsettled
+from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Failure, Progress
 from svc_async.errors import BatchError, ErrorDetail
@@ -156,18 +157,32 @@ async def test_superseded_rows_of_a_request_that_was_halved_are_counted_once(pla
         assert read_values(service) == find_expected(rows)
 
 
-async def test_what_is_sent_again_is_not_kept_while_the_rest_is_sent(journal: JournalLocation) -> None:
+async def test_what_is_sent_again_is_not_kept_while_the_rest_is_sent(
+    journal: JournalLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = FakeService(latency=1)
     rows = make_repeated_rows(20)
     await cancel_in_flight(service, rows, journal, concurrency=1)
+    rebuild, rebuilt = SourceReplay.rebuild, list[weakref.ref[Any]]()
+
+    def rebuild_and_watch(replay: SourceReplay, *of: Any) -> Batch:
+        batch = rebuild(replay, *of)
+        rebuilt.extend((weakref.ref(replay), weakref.ref(batch)))
+        return batch
+
+    monkeypatch.setattr(SourceReplay, "rebuild", rebuild_and_watch)
     kept: list[object] = []
-    service.script[3] = lambda _: kept.extend(
-        each for each in gc.get_objects() if issubclass(type(each), SourceReplay | Unsettled)
-    )
+
+    def collect(_: object) -> None:
+        gc.collect()
+        kept.extend(each() for each in rebuilt if each() is not None)
+
+    service.script[3] = collect
 
     report = await upload(service, rows, journal)
 
     assert report.requests > 3
+    assert rebuilt
     assert kept == []
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from svc_async.batch.journal.codec import decode_intent, encode_intent
 from svc_async.batch.journal.file import FORMAT, JournalFile
-from svc_async.batch.journal.records import JournalRecords
+from svc_async.batch.journal.records import JournalChanges, JournalRecords
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
-from svc_async.store.records import Changes, encode
+from svc_async.store.records import Changes
 from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
 from tests.support.journaled_uploads import (
     find_expected,
@@ -137,9 +136,10 @@ async def test_a_body_that_would_be_encoded_differently_stops_the_job(path: Path
         await upload(service, make_members(3), path, create_ledger=Death(2).create_ledger)
 
     def change_digest(records: JournalRecords) -> tuple[None, Changes]:
-        ((sender, blob),) = records.load_all("intent", bytes)
-        intent = attrs.evolve(decode_intent(blob), digest=sha256(b"another body").hexdigest())
-        return None, {("intent", sender): encode(encode_intent(intent))}
+        (intent,) = records.load_intents()
+        changes = JournalChanges(records)
+        changes.put_intent(attrs.evolve(intent, digest=sha256(b"another body").hexdigest()))
+        return None, changes.take()
 
     _, store = await JournalFile(path).open(change_digest)
     await store.close()

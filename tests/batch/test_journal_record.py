@@ -13,8 +13,7 @@ import attrs
 import pytest
 
 from svc_async.batch.journal.file import FORMAT, JournalFile
-from svc_async.batch.journal.journal import annotate
-from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
+from svc_async.batch.journal.journal import LedgerFactory, annotate, create_ledger
 from svc_async.batch.journal.record import JournalRecord, Moment
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits

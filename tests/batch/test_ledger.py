@@ -1,8 +1,8 @@
-"""Ledgers that commit slowly, that are taken over, or that outlive the process."""
+"""The accounting, and ledgers that commit slowly, that are taken over, or that outlive the process."""
 
 import asyncio
 from array import array
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,34 +12,23 @@ import pytest
 
 from svc_async.batch.destination import Destination, Verdict
 from svc_async.batch.journal.file import JournalFile
-from svc_async.batch.journal.journal import Job, Journal
-from svc_async.batch.journal.ledger import JournalLedger, JournalPath
+from svc_async.batch.journal.journal import JournalPath
+from svc_async.batch.journal.records import JournalChanges
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Answered, Sealed, Settle, Written
-from svc_async.batch.ledger import Intent, JournalCheckpoint, Ledger, describe_lanes
+from svc_async.batch.ledger import Intent, Ledger
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
-from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.batch.report import Progress
 from svc_async.batch.settings import BatchSettings
-from svc_async.batch.source import RowSource, Slice
 from svc_async.clock import Clock
 from svc_async.engine.retry import RetryBudget
-from svc_async.errors import BatchError, ErrorDetail, SvcError
-from svc_async.sandbox import VirtualClock
-from svc_async.wire.route import Request, Route
+from svc_async.errors import BatchError, SvcError
 from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members
 from tests.support.journaled_uploads import create_users, find_expected, make_repeated_rows, read_values, upload
-from tests.support.journals import Death
+from tests.support.journals import Death, create_empty_job
 from tests.support.lane_model import seal_rows
-
-
-def test_lanes_are_described_by_a_position_and_the_rows_up_to_it_that_are_not_settled() -> None:
-    state = describe_lanes([3], 10, [array("q", [11, 12]), array("q", [9, 11]), {4}, ()])
-
-    assert (state.lanes, state.settled_up_to, [*state.unsettled]) == ([3], 10, [9, 4])
 
 
 @attrs.define(eq=False, slots=False)
@@ -137,16 +126,16 @@ async def test_nothing_is_sent_when_a_ledger_refuses_the_intent() -> None:
 
 @pytest.fixture
 def intents(monkeypatch: pytest.MonkeyPatch) -> list[Intent]:
-    """Every intent that a journal commits."""
-    committed: list[Intent] = []
-    intend = Journal.intend
+    """Every intent that a journal records."""
+    recorded: list[Intent] = []
+    put_intent = JournalChanges.put_intent
 
-    async def intend_and_keep(journal: Journal, intent: Intent, checkpoint: JournalCheckpoint) -> None:
-        committed.append(intent)
-        await intend(journal, intent, checkpoint)
+    def keep_and_put(changes: JournalChanges, intent: Intent) -> None:
+        recorded.append(intent)
+        put_intent(changes, intent)
 
-    monkeypatch.setattr(Journal, "intend", intend_and_keep)
-    return committed
+    monkeypatch.setattr(JournalChanges, "put_intent", keep_and_put)
+    return recorded
 
 
 async def test_rows_that_are_sent_are_settled_with_their_batch_however_they_were_left(
@@ -165,61 +154,46 @@ async def test_rows_that_are_sent_are_settled_with_their_batch_however_they_were
 
         assert (report.read, report.pending) == (90, 0)
         assert read_values(service) == find_expected(rows)
-    assert all({*intent.positions}.isdisjoint(intent.after.unsettled) for intent in intents)
+    assert intents
+    assert all({*intent.positions}.isdisjoint(intent.unsettled) for intent in intents)
 
 
-@attrs.frozen
-class Nowhere:
-    """A destination that nothing is sent to."""
-
-    about: Mapping[str, Any] = attrs.field(factory=lambda: {"host": "nowhere", "destination": "nothing"})
-    limits: Limits = attrs.field(factory=lambda: Limits(operations=4, size=1_000))
-
-    @property
-    def empty(self) -> Request[None]:
-        return Route("POST", "/nowhere", None)()
-
-    def parse_group(self, plain: Any) -> OperationGroup:
-        raise NotImplementedError
-
-    def build_request(self, batch: Batch) -> Request[None]:
-        return self.empty.with_body(batch.write_body())
-
-    def evaluate(self, _: None, __: Batch) -> Verdict:
-        return Verdict()
-
-    def name_rows(self, _: Batch) -> Sequence[str | None]:
-        return ()
-
-    def redact(self, reason: ErrorDetail, _: str) -> ErrorDetail:
-        return reason
+def create_lane(number: int, members: Sequence[int], position: int) -> Lane:
+    """Return a lane that has one row to send."""
+    limits = Limits(operations=4, size=1_000)
+    policy = RecoveryPolicy(
+        limits=limits,
+        retry_delays=(),
+        quarantine=0.0,
+        redact=lambda reason, _: reason,
+        budget=RetryBudget(most=0, earned=1.0),
+    )
+    lane = Lane(number, members, policy)
+    lane.handle(Sealed(seal_rows([(position, 1, 0)], limits)))
+    return lane
 
 
-async def read_nothing() -> AsyncGenerator[Slice, None]:
-    return
-    yield  # makes it a generator
+async def test_an_intent_states_a_position_and_the_rows_up_to_it_that_are_not_settled(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path / "journal")
+    packed = [array("q", [11, 12]), array("q", [9, 11]), {4}, ()]
+    async with create_empty_job(journal) as ledger:
+        await ledger.intend(create_lane(1, (1,), position=10), packed)
+        records, _ = journal.read()
+
+    (intent,) = records.load_intents()
+    assert ([*intent.lanes], intent.settled_up_to, [*intent.unsettled]) == ([1], 10, [9, 4])
 
 
 async def test_a_lane_that_sends_for_others_begins_with_what_they_have_settled(tmp_path: Path) -> None:
-    path, nowhere, clock = tmp_path / "journal", Nowhere(), VirtualClock()
-    budget = RetryBudget(most=0, earned=1.0)
-    policy = RecoveryPolicy(
-        limits=nowhere.limits, retry_delays=(), quarantine=0.0, redact=nowhere.redact, budget=budget
-    )
-
-    settings = BatchSettings(concurrency=2)
-    async with JournalLedger(JournalFile(path), destination=nowhere, settings=settings, lanes=2, clock=clock) as ledger:
-        await ledger.resume(RowSource(read_nothing, replayable=True))
-        for lane, position in ((Lane(0, (0,), policy), 10), (Lane(2, (0, 1), policy), 3)):
-            lane.handle(Sealed(seal_rows([(position, 1, 0)], nowhere.limits)))
+    journal = JournalFile(tmp_path / "journal")
+    async with create_empty_job(journal) as ledger:
+        for lane in (create_lane(0, (0,), position=10), create_lane(2, (0, 1), position=3)):
             await ledger.intend(lane, ())
             lane.handle(Written())
             settle = lane.handle(Answered(Verdict()))
             assert isinstance(settle, Settle)
             await ledger.settle(lane, settle, ())
 
-    async with await Journal.open(
-        JournalFile(path), Job(about={**nowhere.about, "ordered": True}, lanes=2), clock=clock
-    ) as journal:
-        settled_up_to, unsettled = journal.find_settled()
-    assert (settled_up_to, [*unsettled]) == ({0: 10, 1: 10}, [])
+    records, _ = journal.read()
+    assert dict(records.load_all("lane", int)) == {0: 10, 1: 10}
+    assert [*records.load_unsettled()] == []

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import attrs
 
-from svc_async.batch.journal.record import Doubt, JournalRecord, Moment
-from svc_async.batch.journal.shards import merge_records
+from svc_async.batch.journal.record import Doubt, JournalRecord, Moment, merge_records
 from svc_async.batch.report import Report
 from svc_async.batch.timeline import SLOTS
 

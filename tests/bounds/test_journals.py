@@ -5,13 +5,14 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from svc_async.batch.journal.codec import encode_positions
 from svc_async.batch.journal.file import FORMAT
 from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.packing.positions import Positions
 from svc_async.errors import UnusableFile
 from tests.support.bounded_process import MIB, measure_peaks
 
@@ -28,16 +29,11 @@ def record(kind: str, value: object, number: int = 0) -> Row:
 
 
 def intent(**changed: object) -> Row:
-    positions = encode_positions(range(1))
-    layout = {"per_operation": 1, "rows": 1, "is_text": False}
-    fields = {"sender": 0, "after": {"lanes": [0], "settled_up_to": 0, "unsettled": positions}, "layout": [layout]}
-    times = {"pinned": "2026-01-01T00:00:00+00:00", "sent_at": 0.0, "digest": ""}
-    intent = {**fields, **times, "positions": positions, "superseded": positions, **changed}
-    return record("intent", msgspec.msgpack.encode(intent))
-
-
-def pack_positions(*runs: object) -> bytes:
-    return msgspec.msgpack.encode(runs)
+    positions = Positions.pack(range(1)).to_plain()
+    blocks = {"layout": [{"per_operation": 1, "rows": 1, "is_text": False}], "positions": positions, "superseded": []}
+    times = {"pinned": datetime(2026, 1, 1, tzinfo=UTC), "sent_at": 0.0, "digest": ""}
+    lanes = {"lanes": [0], "settled_up_to": 0, "unsettled": positions}
+    return record("intent", [*{**lanes, **blocks, **times, **changed}.values()])
 
 
 RECORDS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -49,11 +45,11 @@ RECORDS: dict[str, Callable[[], Iterator[Row]]] = {
     "nested MessagePack": lambda: iter([("note", 0, b"\x91" * 100_000)]),
     "an incomplete job": lambda: iter([record("job", {"lanes": 1})]),
     "a time that no calendar has": lambda: iter([record("job", {**JOB, "began_at": 1e300})]),
-    "unknown totals": lambda: iter([record("job", {**JOB, "report": {"x": 1}})]),
-    "an intent that is no map": lambda: iter([record("job", JOB), record("intent", b"\x01")]),
+    "counts that are text": lambda: iter([record("job", {**JOB, "counts": {"read": "1"}})]),
+    "an intent that is a number": lambda: iter([record("job", JOB), record("intent", 1)]),
     "an intent at no time": lambda: iter([record("job", JOB), intent(pinned="x")]),
-    "many positions": lambda: iter([record("job", JOB), intent(positions=pack_positions((0, 1 << 60, "", b"")))]),
-    "other positions": lambda: iter([record("job", JOB), intent(positions=pack_positions((0, 0, "d", b"\0" * 8)))]),
+    "many positions": lambda: iter([record("job", JOB), intent(positions=[(0, 1 << 60, "", b"")])]),
+    "other positions": lambda: iter([record("job", JOB), intent(positions=[(0, 0, "d", b"\0" * 8)])]),
     "no positions": lambda: iter([record("job", JOB), intent(positions=b"\0" * MIB)]),
     "a large file": lambda: (record("failure", "x" * MIB, number) for number in range(257)),
 }

@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 
 from svc_async import Session
-from svc_async.batch.journal.journals import Journals
-from svc_async.batch.journal.ledger import JournalPath, LedgerFactory
+from svc_async.batch.journal.file import Journals
+from svc_async.batch.journal.journal import JournalPath, LedgerFactory
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.state import SharedState

@@ -18,7 +18,7 @@ import attrs
 from aiohttp.connector import Connection
 
 from svc_async import Endpoints, Governor, Session, UserCredentials
-from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
+from svc_async.batch.journal.journal import LedgerFactory, create_ledger
 from svc_async.errors import BatchError, InvalidArgument, SvcError, UnusableFile
 from svc_async.governor.limits import LIMITS, change_limit
 from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState

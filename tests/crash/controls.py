@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from svc_async.batch.destination import Verdict
-from svc_async.batch.journal.ledger import JournalLedger
+from svc_async.batch.journal.journal import JournalLedger
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Command, Event, Resumed
 from svc_async.batch.ledger import Ledger

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from distributed import Worker
 
-from svc_async.batch.journal.ledger import JournalLedger, create_ledger
+from svc_async.batch.journal.journal import JournalLedger, create_ledger
 from svc_async.jobs import run as jobs_run
 from svc_async.state import journals
 from tests.crash.stopping import prepare_stops

@@ -8,7 +8,7 @@ import signal
 import threading
 from pathlib import Path
 
-from svc_async.batch.journal.ledger import JournalLedger
+from svc_async.batch.journal.journal import JournalLedger
 
 __all__ = ["is_stopped", "prepare_stops", "request_stop"]
 

@@ -5,17 +5,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from svc_async.batch.journal.journal import Job, Journal
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
 from svc_async.state.database import Database
 from svc_async.state.database_url import DatabaseUrl
 from svc_async.state.errors import StateUnavailable
 from svc_async.state.events import SharedEvents
+from tests.support.journals import create_empty_job
 from tests.support.postgres_proxy import PostgresProxy, run_postgres_proxy
 
 SOON = 0.2
-JOB = Job(about={"host": "h"}, lanes=1)
 _NOT_WRITING = "SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND backend_xid IS NULL"
 
 
@@ -49,7 +48,7 @@ async def transact(state: SharedState) -> None:
 
 
 async def take_up(state: SharedState) -> None:
-    await Journal.open(state.journal("job"), JOB, clock=VirtualClock())
+    await create_empty_job(state.journal("job")).__aenter__()
 
 
 @pytest.mark.parametrize("work", [read, read_often, transact])

@@ -11,33 +11,27 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from svc_async.batch.journal.journal import Job, Journal, annotate
-from svc_async.batch.ledger import JournalCheckpoint
+from svc_async.batch.journal.journal import annotate
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, InvalidArgument
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
 from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 from svc_async.state.journal_store import JournalRun
-from svc_async.state.journals import StateJournal, list_journals, prune_journals
+from svc_async.state.journals import list_journals, prune_journals
 from svc_async.store.records import Changes
 from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
 from tests.support.journaled_uploads import find_expected, make_repeated_rows, read_values, upload
+from tests.support.journals import create_empty_job
 
 if TYPE_CHECKING:
     from svc_async.state.database import Connection
-
-JOB = Job(about={"host": "h"}, lanes=2)
 
 
 @pytest.fixture
 async def state(postgres_url: str, schema: str) -> AsyncIterator[SharedState]:
     async with SharedState.open(postgres_url, schema=schema) as opened:
         yield opened
-
-
-async def take_up(journal: StateJournal) -> Journal:
-    return await Journal.open(journal, JOB, clock=VirtualClock())
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", "\x1b[0m", None, 5, b"x"])
@@ -47,23 +41,25 @@ async def test_a_job_has_a_name_that_can_be_printed(state: SharedState, name: An
 
 
 async def test_whoever_takes_up_a_journal_last_has_it(state: SharedState) -> None:
-    first = await take_up(state.journal("job"))
-    async with await take_up(state.journal("job")) as second:
+    async with create_empty_job(state.journal("job")) as first, create_empty_job(state.journal("job")) as second:
         with pytest.raises(TakenUpElsewhere, match="job was taken up elsewhere; this process sends nothing more of it"):
-            await first.confirm()
-        await second.confirm()
+            await first.store.commit({})
+        await second.store.commit({})
         with pytest.raises(TakenUpElsewhere):  # and from then on
-            await first.finish(Report(), JournalCheckpoint())
-        await first.close()
-        await second.confirm()
+            await first.finish(Report())
+        await first.store.close()
+        await second.store.commit({})
     assert (await state.journal("job").read()).runs == 2
 
 
 async def test_a_job_of_another_kind_takes_nothing_away(state: SharedState) -> None:
-    async with await take_up(state.journal("job")) as journal:
-        with pytest.raises(UnusableState, match="journal job belongs to another job: host is 'h' there, not 'other'"):
-            await Journal.open(state.journal("job"), Job(about={"host": "other"}, lanes=2), clock=VirtualClock())
-        await journal.confirm()
+    async with create_empty_job(state.journal("job")) as ledger:
+        other = create_empty_job(state.journal("job"), host="other")
+        with pytest.raises(
+            UnusableState, match="journal job belongs to another job: host is 'nowhere' there, not 'other'"
+        ):
+            await other.__aenter__()
+        await ledger.store.commit({})
 
 
 async def test_a_job_that_was_taken_up_elsewhere_ends_and_reports_what_it_has_sent(state: SharedState) -> None:
@@ -97,8 +93,8 @@ async def test_commits_that_wait_for_each_other_share_a_transaction(
         await write(run, connection, changes, **keywords)
 
     monkeypatch.setattr(JournalRun, "write", count)
-    async with await take_up(state.journal("job")) as journal:
-        await asyncio.gather(*[journal.confirm() for _ in range(50)])
+    async with create_empty_job(state.journal("job")) as ledger:
+        await asyncio.gather(*[ledger.store.commit({}) for _ in range(50)])
         assert len(written) <= 4
 
 
@@ -118,37 +114,35 @@ async def cut_connection(state: SharedState) -> AsyncIterator["Connection"]:
 
 
 async def test_a_commit_whose_connection_was_lost_is_done_again(state: SharedState) -> None:
-    async with await take_up(attrs.evolve(state.journal("job"), retry_pauses=[0] * 9)) as journal:
+    async with create_empty_job(attrs.evolve(state.journal("job"), retry_pauses=[0] * 9)) as ledger:
         async with cut_connection(state):
-            finishing = asyncio.create_task(journal.finish(Report(), JournalCheckpoint()))
+            finishing = asyncio.create_task(ledger.finish(Report()))
         await finishing
     assert (await state.journal("job").read()).finished
 
 
 async def test_a_commit_whose_connection_was_lost_is_not_done_for_who_was_replaced(state: SharedState) -> None:
-    journal = await take_up(attrs.evolve(state.journal("job"), retry_pauses=[0] * 9))
-    async with cut_connection(state) as lock:
-        finishing = asyncio.create_task(journal.finish(Report(), JournalCheckpoint()))
-        await lock.execute("UPDATE journals SET epoch = epoch + 1")
-    with pytest.raises(TakenUpElsewhere):
-        await finishing
-    await journal.close()
+    async with create_empty_job(attrs.evolve(state.journal("job"), retry_pauses=[0] * 9)) as ledger:
+        async with cut_connection(state) as lock:
+            finishing = asyncio.create_task(ledger.finish(Report()))
+            await lock.execute("UPDATE journals SET epoch = epoch + 1")
+        with pytest.raises(TakenUpElsewhere):
+            await finishing
     assert not (await state.journal("job").read()).finished
 
 
 async def test_without_its_database_a_job_ends_and_says_so(state: SharedState) -> None:
-    journal = await take_up(attrs.evolve(state.journal("job"), retry_pauses=()))
-    async with cut_connection(state):
-        confirming = asyncio.create_task(journal.confirm())
-    with pytest.raises(StateUnavailable, match="cannot be reached"):
-        await confirming
-    with pytest.raises(StateUnavailable):  # the job has ended, although the database is there again
-        await journal.confirm()
-    await journal.close()
+    async with create_empty_job(attrs.evolve(state.journal("job"), retry_pauses=())) as ledger:
+        async with cut_connection(state):
+            confirming = asyncio.create_task(ledger.store.commit({}, confirms=True))
+        with pytest.raises(StateUnavailable, match="cannot be reached"):
+            await confirming
+        with pytest.raises(StateUnavailable):  # the job has ended, although the database is there again
+            await ledger.store.commit({}, confirms=True)
 
 
 async def test_a_commit_is_on_disk_even_if_the_database_is_set_otherwise(state: SharedState) -> None:
-    async with await take_up(state.journal("job")), state.database.transaction() as connection:
+    async with create_empty_job(state.journal("job")), state.database.transaction() as connection:
         await connection.execute("SET LOCAL synchronous_commit = off")
         await connection.execute("SELECT hold_journal(id, epoch) FROM journals")
         assert await connection.fetchval("SHOW synchronous_commit") == "on"
@@ -243,7 +237,7 @@ async def test_journals_are_listed_and_those_of_finished_jobs_deleted(state: Sha
             await upload(stopped, make_members(3), state.journal(name))
         stopped.script = {len(stopped.bodies) + 1: make_error(403)}
     await upload(FakeService(), make_members(3), state.journal("other").shard(2))
-    async with await take_up(state.journal("running")):
+    async with create_empty_job(state.journal("running")):
         listed = {each.name: each for each in await list_journals(state.database)}
     assert {name for name, each in listed.items() if each.finished} == {
         "done",

@@ -15,7 +15,7 @@ from svc_async.ads.products import (
     ProductUpsertResults,
     ProductUpsertStatus,
 )
-from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
+from svc_async.batch.journal.journal import LedgerFactory, create_ledger
 from svc_async.batch.products.products import Products
 from svc_async.batch.settings import JobSizes
 from svc_async.engine.memory import MemoryBudget

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
+from svc_async.batch.journal.journal import JournalPath, LedgerFactory, create_ledger
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Report

@@ -1,7 +1,7 @@
 """Journals in files and in PostgreSQL; and such that die or run out of space when a test says so."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -9,19 +9,36 @@ from typing import Any, Protocol, TypeVar
 
 import attrs
 
-from svc_async.batch.journal.file import JournalFile
-from svc_async.batch.journal.journals import Journals
-from svc_async.batch.journal.ledger import JournalPath, LedgerFactory, create_ledger
+from svc_async.batch.destination import Verdict
+from svc_async.batch.journal.file import JournalFile, Journals
+from svc_async.batch.journal.journal import JournalLedger, JournalPath, LedgerFactory, create_ledger
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.journal.store import Begin, JournalLocation, JournalStore, JournalUnwritable, Spool
 from svc_async.batch.ledger import Ledger
-from svc_async.errors import SvcError, UnusableFile
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import OperationGroup
+from svc_async.batch.settings import BatchSettings
+from svc_async.errors import ErrorDetail, SvcError, UnusableFile
+from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
 from svc_async.state.errors import UnusableState
 from svc_async.state.journals import StateJournal
 from svc_async.store.records import Changes
+from svc_async.wire.route import Request, Route
 
-__all__ = ["FAST", "FULL_DISK", "UNUSABLE", "Death", "Place", "create_ledgers", "hold_clock", "read_record"]
+__all__ = [
+    "FAST",
+    "FULL_DISK",
+    "UNUSABLE",
+    "Death",
+    "Nowhere",
+    "Place",
+    "create_empty_job",
+    "create_ledgers",
+    "hold_clock",
+    "read_record",
+]
 
 T = TypeVar("T")
 
@@ -137,6 +154,48 @@ def hold_clock(journal: JournalPath, clock: HoldableClock) -> JournalPath:
     if not isinstance(journal, StateJournal):
         return journal
     return _Wrapped(journal, lambda store: _HeldStore(store, clock.hold), clock.hold)
+
+
+@attrs.frozen
+class Nowhere:
+    """A destination that nothing is sent to."""
+
+    host: str
+    limits: Limits = attrs.field(factory=lambda: Limits(operations=4, size=1_000))
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return {"host": self.host, "destination": "nothing"}
+
+    @property
+    def empty(self) -> Request[None]:
+        return Route("POST", "/nowhere", None)()
+
+    def parse_group(self, plain: Any) -> OperationGroup:
+        raise NotImplementedError
+
+    def build_request(self, batch: Batch) -> Request[None]:
+        return self.empty.with_body(batch.write_body())
+
+    def evaluate(self, _: None, __: Batch) -> Verdict:
+        return Verdict()
+
+    def name_rows(self, _: Batch) -> Sequence[str | None]:
+        return ()
+
+    def redact(self, reason: ErrorDetail, _: str) -> ErrorDetail:
+        return reason
+
+
+def create_empty_job(journal: JournalLocation, host: str = "nowhere") -> JournalLedger:
+    """Return the ledger of a job without rows, with two lanes."""
+    return JournalLedger(
+        journal,
+        destination=Nowhere(host),
+        settings=BatchSettings(concurrency=2),
+        lanes=2,
+        clock=VirtualClock(),
+    )
 
 
 class Death:

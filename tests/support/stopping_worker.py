@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from svc_async import Endpoints, Session, UserCredentials
-from svc_async.batch.journal.ledger import JournalLedger
+from svc_async.batch.journal.journal import JournalLedger
 from svc_async.clock import SystemClock
 from svc_async.errors import BatchError
 from svc_async.state import SharedState

@@ -42,338 +42,553 @@ of its log. Rows are then sent again in their order, and what the journal has fo
 A finished journal is of a definite job as well: the source is read again, and its digest compared. The records contain
 no token and no identifier. Each commit also records the progress of the job, as `timeline` describes it.
 
-Where the records are kept is a matter of `store`. All of what decides is in memory: the file is read once.
+Where the records are kept is a matter of `store`. All of what decides is in memory: the records are read once.
 """
 
 import asyncio
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+import sqlite3
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
 from math import inf
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import attrs
 
-from svc_async.batch.journal.codec import decode_positions, encode_intent, encode_positions
-from svc_async.batch.journal.records import JournalChanges, JournalRecords
-from svc_async.batch.journal.state import JobState, OrderlyEnd, describe_difference
+from svc_async.batch.destination import Destination
+from svc_async.batch.journal.file import FORMAT, JournalFile, Journals
+from svc_async.batch.journal.records import (
+    JobState,
+    JournalChanges,
+    JournalCheckpoint,
+    JournalRecords,
+    OrderlyEnd,
+)
+from svc_async.batch.journal.resume import RemainingRows, SettledRows, SourceReplay, digest_source
+from svc_async.batch.journal.spool import read_spool, write_spool
 from svc_async.batch.journal.store import JournalLocation, JournalStore
-from svc_async.batch.ledger import Intent, JournalCheckpoint, LaneState, Settlement
-from svc_async.batch.report import KEPT_FAILURES, Failure, Report
-from svc_async.batch.sender import LONGEST_WINDOW
+from svc_async.batch.lane import Lane
+from svc_async.batch.lane_events import Settle
+from svc_async.batch.ledger import Intent, Ledger, Resumption
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.positions import Positions
+from svc_async.batch.report import KEPT_FAILURES, Accounting, Failure, Report
+from svc_async.batch.sender import GRACE, LONGEST_WINDOW, check_sendable
+from svc_async.batch.settings import BatchSettings
+from svc_async.batch.source import RowSource, Slice
 from svc_async.batch.timeline import SLOT_WIDTH, SLOTS, widen_slots
-from svc_async.cancellation import wait_through_cancellation
+from svc_async.cancellation import in_thread, wait_through_cancellation
 from svc_async.clock import Clock, find_boot, read_boottime
+from svc_async.counts import Counts
+from svc_async.errors import SvcError
 from svc_async.store.records import Changes
+from svc_async.value_rules import ValueRule, has_members
 
-__all__ = ["Job", "Journal", "annotate"]
+__all__ = ["JournalLedger", "JournalPath", "LedgerFactory", "annotate", "create_ledger"]
+
+JournalPath = str | Path | Journals | JournalLocation
+"""The path of a journal, what names one for each run, or another place than a file."""
+_IS_LOCATION = has_members("a place of a journal", "open", "make_error")
+_JOURNAL = ValueRule(
+    lambda value: isinstance(value, str | Path | Journals) or _IS_LOCATION.accepts(value),
+    "a path, Journals(folder) or state.journal(name)",
+)
+_IDENTITY = ("host", "destination")
+"""What tells the jobs of a folder apart; their settings may differ from run to run."""
 
 
-@attrs.frozen(kw_only=True)
-class Job:
-    """What a journal is opened for.
+_NOT_ALL_SPOOLED = (
+    "belongs to a job that ended before all of its rows were spooled, and the iterator yields none now: pass all rows "
+    "again, or delete the journal if there are none any more; nothing was sent"
+)
+
+
+class LedgerFactory(Protocol):
+    """A function that creates ledgers, such as `create_ledger`."""
+
+    def __call__(
+        self,
+        journal: JournalPath | None,
+        /,
+        *,
+        destination: Destination[Any],
+        settings: BatchSettings,
+        lanes: int,
+        clock: Clock,
+    ) -> Ledger:
+        """Return the ledger of a job."""
+        ...
+
+
+def create_ledger(
+    journal: JournalPath | None,
+    *,
+    destination: Destination[Any],
+    settings: BatchSettings,
+    lanes: int,
+    clock: Clock,
+    note: Mapping[str, Any] | None = None,
+    factory: type[sqlite3.Connection] = sqlite3.Connection,
+) -> Ledger:
+    """Return a ledger in a journal, or in memory if there is none.
+
+    Args:
+        journal: where the journal is kept, or what names one for each run.
+        destination: where the job sends its rows.
+        settings: how it sends them.
+        lanes: how many lanes a new job has.
+        clock: the time.
+        note: what describes the job in a new journal, as values for JSON.
+        factory: the class of the connection to a journal.
+
+    Raises:
+        InvalidArgument: the journal is none of these, or no file can have its path.
+    """
+    if journal is None:
+        return Ledger(lanes)
+    _JOURNAL.check("journal", journal)
+    if isinstance(journal, str | Path):
+        FORMAT.check_path(journal)
+        journal = JournalFile(journal, factory)
+    return JournalLedger(
+        journal,
+        destination=destination,
+        settings=settings,
+        lanes=lanes,
+        clock=clock,
+        note=note,
+        factory=factory,
+    )
+
+
+@attrs.define
+class _Entry:
+    """What the journal knows of the lanes that one lane sends for.
 
     Attributes:
-        about: what identifies the job, as values for JSON; it must be the same whenever the job is resumed.
-        lanes: how many lanes the rows of a new job are assigned to.
-        note: what describes a new job; None for nothing.
+        settled_up_to: the highest position among their rows that were intended.
+        unsettled: what an earlier run left unsettled.
+        intent: the intent that the journal has.
+        before: the one that it had before that.
     """
 
-    about: Mapping[str, Any]
-    lanes: int
-    note: Mapping[str, Any] | None = None
+    settled_up_to: int = -1
+    unsettled: Positions = attrs.field(factory=Positions)
+    intent: Intent | None = None
+    before: Intent | None = None
 
 
-class Journal:
-    """The journal of one job; `open` it and use it as a context manager.
-
-    It decides what is recorded; its store commits that.
+class JournalLedger(Ledger):
+    """A ledger in a journal: rows belong to the lane of their key, so that later runs find them there.
 
     Attributes:
-        location: where it is kept.
-        store: what commits its records.
-        lanes: how many lanes the rows are assigned to.
-        counts: what became of the rows that earlier runs read.
-        failures: the failures of these.
-        checkpoint: how far the source was read.
-        intents: what earlier runs left in doubt.
-        spool_digest: the digest of the rows, if all were spooled.
-        report: the report, if nothing is left to do.
-        killed: whether the last run did not end in good order.
-        idle: seconds that have certainly passed since the last run ended, or last confirmed.
-        sent: how many requests were sent in each of the last seconds, by time since the epoch.
-        confirmed_at: when the last commit was begun after which requests may be sent, by `read_boottime`.
+        store: commits its records, once it is entered.
     """
 
+    keyed = True
     store: JournalStore
 
-    def __init__(self, location: JournalLocation, records: JournalRecords, job: Job, clock: Clock) -> None:
-        self.location = location
+    def __init__(
+        self,
+        location: JournalLocation | Journals,
+        *,
+        destination: Destination[Any],
+        settings: BatchSettings,
+        lanes: int,
+        clock: Clock,
+        note: Mapping[str, Any] | None = None,
+        factory: type[sqlite3.Connection] = sqlite3.Connection,
+    ) -> None:
+        super().__init__(lanes)
+        self._place = location
+        self._destination = destination
+        self._settings = settings
         self._clock = clock
-        self._state = state = _find_state(location, records, job, clock.now().timestamp())
-        self.killed = state.end is None and state.runs > 0
-        self.idle = 0.0 if state.end is None else state.end.measure_time_since(clock.monotonic(), find_boot(clock))
-        self._began, self._worked_before = clock.now().timestamp(), state.worked
-        self.failures = records.load_failures()
-        self._failures = len(self.failures)
-        self.lanes = state.lanes
-        self.checkpoint = state.checkpoint
-        self.intents: Sequence[Intent] = [*records.load_intents()]
-        self.counts = state.count_rows(
-            in_doubt=sum(len(intent.positions) for intent in self.intents if intent.sent_at is not None)
-        )
-        self.spool_digest = state.spool_digest
-        self.report = None if state.report is None else Report(**state.report, failures=tuple(self.failures))
-        self.sent: dict[int, int] = dict(records.load_all("second", int))
-        self._settled_up_to = dict(records.load_all("lane", int))
-        self._unsettled = dict(records.load_all("unsettled", bytes))
-        self._slots = dict(records.load_all("slot", tuple[int, int]))
-        self._pending = JournalChanges(records)
-        self.confirmed_at = -inf
-        self._is_closed = False
+        self._note = note
+        self._factory = factory
+        self._entries: dict[int, _Entry] = {}
+        self._confirmed_at = -inf
+        """When the last commit was begun after which requests may be sent, by `read_boottime`."""
 
-    @classmethod
-    async def open(cls, location: JournalLocation, job: Job, *, clock: Clock) -> "Journal":
-        """Take up the journal of a job, or begin it.
-
-        Args:
-            location: where it is kept.
-            job: the job.
-            clock: the time; also read in another thread.
+    async def __aenter__(self) -> Self:
+        """Take up the journal of the job, or begin it.
 
         Raises:
             SvcError: the journal belongs to another job, is locked, or cannot be used.
         """
-
-        def begin(records: JournalRecords) -> tuple[Journal, Changes]:
-            journal = cls(location, records, job, clock)
-            return journal, journal._begin_run(job, is_new=not records.has("note"))
-
-        opening = asyncio.ensure_future(location.open(begin))
+        self._location = await self._find_location()
+        opening = asyncio.ensure_future(self._location.open(self._begin))
         cancelled = await wait_through_cancellation(opening)
         if cancelled is not None and opening.exception() is not None:
             raise cancelled
-        journal: Journal
-        journal, journal.store = opening.result()
-        if journal.killed:
-            journal.idle = journal.store.silence
+        _, self.store = opening.result()
+        if self._killed:
+            self._idle = self.store.silence
         if cancelled is not None:
-            await journal.close()
+            await self._close()
             raise cancelled
-        return journal
+        return self
 
-    def _begin_run(self, job: Job, *, is_new: bool) -> Changes:
-        """Count the run, and return the records that say that it has begun."""
-        if job.note is not None and is_new and not self._state.runs:
-            self._pending.put_note(job.note)
-        if self._state.report is None:
-            self._state.runs += 1
-        self._state.end = None
-        self._pending.put("job", 0, self._state)
-        return self._pending.take()
+    async def _find_location(self) -> JournalLocation:
+        if not isinstance(self._place, Journals):
+            return self._place
+        find, identity = self._place.find, {name: self._destination.about[name] for name in _IDENTITY}
+        return JournalFile(await in_thread(lambda: find(identity, self._clock.now())), self._factory)
 
-    def find_settled(self) -> tuple[Mapping[int, int], "array[int]"]:
-        """Return the position up to which each lane is settled, and the positions before it that are not."""
-        unsettled = array("q")
-        for blob in self._unsettled.values():
-            unsettled.extend(decode_positions(blob))
-        return {**self._settled_up_to}, unsettled
+    def _begin(self, records: JournalRecords) -> tuple[None, Changes]:
+        """Take over what earlier runs have recorded, and return the records that say that this run has begun."""
+        self._state = state = self._find_state(records)
+        self._known = state.checkpoint
+        self._killed = state.end is None and state.runs > 0
+        self._idle = 0.0
+        """Seconds that have certainly passed since the last run ended, or last confirmed."""
+        if state.end is not None:
+            self._idle = state.end.measure_time_since(self._clock.monotonic(), find_boot(self._clock))
+        self._began, self._worked_before = self._clock.now().timestamp(), state.worked
+        self._intents = [*records.load_intents()]
+        self._settled_up_to = dict(records.load_all("lane", int))
+        self._unsettled = dict(records.load_unsettled())
+        self._slots = dict(records.load_all("slot", tuple[int, int]))
+        self._sent = dict(records.load_all("second", int))
+        """How many requests were sent in each of the last seconds, by time since the epoch."""
+        self.sent_at = [
+            datetime.fromtimestamp(second + 1, UTC) for second, count in self._sent.items() for _ in range(count)
+        ]
+        failures = records.load_failures()
+        self._kept_failures = len(failures)
+        in_doubt = sum(len(intent.positions) for intent in self._intents if intent.sent_at is not None)
+        self.accounting = Accounting(state.count_rows(in_doubt=in_doubt), failures=[*failures])
+        if state.finished:
+            self.finished = Report(**state.counts.counts, failures=tuple(failures))
+        self.lanes = state.lanes
+        self._rows = RemainingRows(
+            self._destination.limits, self._known, lanes=self.lanes, make_error=self._location.make_error
+        )
+        self._pending = JournalChanges(records)
+        if self._note is not None and not records.has("note") and not state.runs:
+            self._pending.put_note(self._note)
+        if not state.finished:
+            state.runs += 1
+        state.end = None
+        self._pending.put("job", 0, state)
+        return None, self._pending.take()
 
-    async def intend(self, intent: Intent, checkpoint: JournalCheckpoint) -> None:
-        """Commit that a batch is about to be sent.
+    def _find_state(self, records: JournalRecords) -> JobState:
+        """Return the state that the last run left, or that of a new job.
 
         Raises:
-            SvcError: it could not be committed.
+            SvcError: the journal belongs to another job.
         """
-        self._pending.put("intent", intent.sender, encode_intent(intent))
-        self._count_request(intent, 1)
-        self._advance(checkpoint)
-        await self.confirm()
+        about = {**self._destination.about, "ordered": self._settings.ordered}
+        if not records.has("job"):
+            now = self._clock.now().timestamp()
+            return JobState(about=about, lanes=self.lanes, began_at=now, slot_width=SLOT_WIDTH, active_at=now)
+        state = records.load("job", 0, JobState)
+        if state.about != about:
+            names = sorted(name for name in {*state.about, *about} if state.about.get(name) != about.get(name))
+            pairs = [f"{name} is {state.about.get(name)!r} there, not {about.get(name)!r}" for name in names]
+            advice = "a job is resumed with the settings that it was begun with; a new job needs a new journal"
+            raise self._location.make_error(f"belongs to another job: {', '.join(pairs)}; {advice}")
+        return state
 
-    async def confirm(self) -> None:
-        """Commit what was recorded; that succeeds only if nobody else has taken up the journal.
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Record that the run ended in good order, and let go of the journal, even if the caller is cancelled."""
+        await self._close()
+
+    async def _close(self) -> None:
+        if not self._state.finished:
+            if self._rows.is_sound:  # rows after the last intent are counted then
+                self._advance()
+            self._state.end = OrderlyEnd(find_boot(self._clock), self._clock.monotonic())
+            self._submit()
+        await self.store.close()
+
+    async def resume(self, source: RowSource) -> Resumption:
+        """Find out what earlier runs left, and verify that the source is the same."""
+        if self.finished is not None:
+            await self._check_source(source, self._known)
+            return Resumption(RowSource(_read_nothing, replayable=True))
+        source = await self._ensure_replayable(source)
+        unsettled = itertools.chain.from_iterable(self._unsettled.values())
+        replay = SourceReplay(self._intents, unsettled, lanes=self.lanes)
+        if self._known.rows and await replay.read(source, self._known) != self._known:
+            raise self._make_source_error()
+        left = [(intent, replay.rebuild(intent, self._destination.limits)) for intent in self._intents]
+        self._intents = []
+        for intent, batch in left:
+            if batch.digest() != intent.digest:
+                problem = "was written by a version that encodes requests differently; finish it with that version"
+                raise self._location.make_error(problem)
+            self._entries[intent.sender] = _Entry(intent.settled_up_to, intent.unsettled, intent)
+        lane_of = replay.lane_of  # the rest of the replay is not kept
+        rest = RowSource(lambda: self._read_rest(source, lane_of), replayable=False)
+        may_be_running = self._killed and not self.store.is_locked
+        # Without order, what the other run still sends is the same as what is sent again.
+        grace = GRACE if may_be_running and self._settings.ordered else 0.0
+        return Resumption(rest, iter(left), self._killed, grace, self._idle)
+
+    async def _ensure_replayable(self, source: RowSource) -> RowSource:
+        """Return the source, or its rows in the spool, if it can be read only once.
 
         Raises:
-            SvcError: it could not be committed.
+            SvcError: it has no rows, although an earlier run was given some and did not read them all.
         """
-        now = read_boottime(self._clock)
-        await self.store.commit(self._take_changes(), confirms=True)
-        self.confirmed_at = max(self.confirmed_at, now)
+        if source.replayable:
+            return source
+        state, spool = self._state, self.store.spool
+        spooled = read_spool(spool, self._destination.parse_group)
+        if state.spool_digest:
+            known = JournalCheckpoint(digest=state.spool_digest)
+            await self._check_source(source, known)
+            await self._check_source(spooled, known)  # all of it, before anything is sent
+            return spooled
+        written = await write_spool(source, spool, on_first_rows=self._begin_spool)
+        if not written.rows and state.spool_begun:
+            raise self._location.make_error(_NOT_ALL_SPOOLED)
+        state.spool_digest = written.digest
+        await self._commit()
+        return spooled
 
-    def retract(self, intent: Intent, before: Intent) -> None:
-        """Record that a batch was not sent after its intent; the next commit includes it.
+    async def _begin_spool(self) -> None:
+        self._state.spool_begun = True
+        await self._commit()
 
-        Args:
-            intent: the intent.
-            before: what holds in its place.
+    async def _check_source(self, source: RowSource, known: JournalCheckpoint) -> None:
+        """Read a source and compare it with what an earlier run has read to the end.
+
+        A source that can be read only once may be empty: its rows were read before, and may not be there any more.
+
+        Raises:
+            SvcError: it is another one.
         """
-        self._count_request(intent, -1)
-        self._put_intent(intent.sender, before)
-        self.store.submit(self._take_changes())
+        given = await digest_source(source)
+        is_gone = not given.rows and not source.replayable and self._state.spool_digest
+        if not is_gone and given.digest != known.digest:
+            raise self._make_source_error()
 
-    def release(self, intent: Intent) -> None:
-        """Record that a batch had no effect, so that no quarantine is needed; the next commit includes it."""
-        self._put_intent(intent.sender, intent)
-        self.store.submit(self._take_changes())
+    def _make_source_error(self) -> SvcError:
+        if self.finished is None:
+            belongs = "belongs to an unfinished job with another source, or it has changed"
+            advice = (
+                "resume it with its own source, or delete it to give up what it left; a new job needs a new journal"
+            )
+        else:
+            belongs = "belongs to a finished job with another source, or it has changed"
+            advice = "a new job needs a new journal: journal=Journals(folder) names one for each run"
+        return self._location.make_error(f"{belongs}; {advice}")
 
-    def settle(self, settlement: Settlement) -> None:
-        """Record what an answer settled; the next commit includes it."""
-        sender = settlement.sender
-        self._put_intent(sender, settlement.in_doubt)
-        self._update_lanes(sender, settlement.after)
-        self._state.accepted += settlement.accepted
-        self._state.coalesced += settlement.coalesced
-        self._state.failed += len(settlement.failures)
-        self._add_failures(settlement.failures)
-        self.store.submit(self._take_changes())
+    async def _read_rest(self, source: RowSource, lane_of: Mapping[int, int]) -> AsyncGenerator[Slice, None]:
+        """Yield the rows that are not settled, when nothing is in doubt any more."""
+        if self._known.rows:
+            unsettled: dict[int, set[int]] = {}
+            for position in itertools.chain.from_iterable(self._unsettled.values()):
+                unsettled.setdefault(lane_of[position], set()).add(position)
+            # From now on they belong to the lanes: a sender of several has another number in each run.
+            self._pending.delete_all("unsettled")
+            self._unsettled = {lane: Positions.pack(sorted(positions)) for lane, positions in unsettled.items()}
+            for lane, positions in self._unsettled.items():
+                self._pending.put("unsettled", lane, positions.to_plain())
+            await self._commit()
+            self._rows.settled = SettledRows({**self._settled_up_to}, unsettled)
+            self._entries = {lane: _Entry(self._settled_up_to.get(lane, -1)) for lane in range(self.lanes)}
+        async with aclosing(self._rows.read(source)) as slices:
+            async for part in slices:
+                yield part
 
     @property
-    def spool_begun(self) -> bool:
-        """Whether this run or an earlier one has spooled rows, all or some."""
-        return self._state.spool_begun
+    def in_transit(self) -> bool:
+        """Whether rows that an earlier run left were read, and may not be in a packer yet."""
+        return self._rows.settled.in_transit
 
-    async def begin_spool(self) -> None:
-        """Commit that rows are spooled from now on.
+    def arrive(self) -> None:
+        """Note that the packers hold all rows that were read."""
+        self._rows.settled.arrive()
 
-        Raises:
-            SvcError: it could not be committed.
-        """
-        self._state.spool_begun = True
-        await self.store.commit(self._take_changes())
-
-    async def mark_spooled(self, digest: str) -> None:
-        """Commit that all rows were spooled, and their digest.
+    async def intend(self, lane: Lane, packed: Iterable[Collection[int]], /) -> None:
+        """Commit that the first batch of a lane is about to be sent.
 
         Raises:
             SvcError: it could not be committed.
         """
-        self._state.spool_digest = digest
-        await self.store.commit(self._take_changes())
-        self.spool_digest = digest
+        entry, batch = self._entry_of(lane), lane.queue[0]
+        positions = batch.positions
+        entry.settled_up_to = max(entry.settled_up_to, positions.highest)
+        entry.before = entry.intent
+        entry.intent = intent = Intent(
+            sender=lane.number,
+            lanes=lane.members,
+            settled_up_to=entry.settled_up_to,
+            unsettled=self._find_unsettled(lane, itertools.islice(lane.queue, 1, None), packed),
+            layout=batch.layout,
+            positions=positions,
+            superseded=Positions.pack(lane.superseded_unsettled + batch.superseded),
+            pinned=batch.built,
+            sent_at=self._clock.now().timestamp(),
+            digest=batch.digest(),
+        )
+        self._pending.put_intent(intent)
+        self._count_request(intent, 1)
+        self._advance()
+        now = read_boottime(self._clock)
+        await self.store.commit(self._take_changes(), confirms=True)
+        self._confirmed_at = max(self._confirmed_at, now)
 
-    async def assign_unsettled(self, unsettled: Mapping[int, Iterable[int]]) -> None:
-        """Commit to which lane each unsettled row belongs.
+    async def retract(self, lane: Lane, /) -> None:
+        """Note that the last intent of a lane was not sent; the next commit includes it."""
+        entry = self._entry_of(lane)
+        if entry.intent is not None and entry.intent is not entry.before:
+            self._count_request(entry.intent, -1)
+            entry.intent = entry.before or attrs.evolve(entry.intent, sent_at=None)
+            self._pending.put_intent(entry.intent)
+            self._submit()
 
-        Raises:
-            SvcError: it could not be committed.
-        """
-        self._pending.delete_all("unsettled")
-        self._unsettled = {}
-        for lane, positions in unsettled.items():
-            self._put_unsettled(lane, sorted(positions))
-        await self.store.commit(self._take_changes())
+    def check_sendable(self) -> None:
+        """Make sure that nobody else can have taken up the journal so long ago that it would not wait for a request."""
+        if not self.store.is_locked:
+            check_sendable(self._confirmed_at, read_boottime(self._clock))
 
-    async def finish(self, report: Report, checkpoint: JournalCheckpoint) -> None:
-        """Commit the report of a job that has nothing left to do, and the digest of its source.
+    async def release(self, lane: Lane, /) -> None:
+        """Note that the request certainly had no effect; the next commit includes it."""
+        entry = self._entry_of(lane)
+        if entry.intent is not None:
+            entry.intent = attrs.evolve(entry.intent, sent_at=None)
+            self._pending.put_intent(entry.intent)
+            self._submit()
+
+    async def settle(self, lane: Lane, settle: Settle, packed: Iterable[Collection[int]], /) -> None:
+        """Note the result of rows; the next commit includes it."""
+        entry, rest, receipt, packed = self._entry_of(lane), settle.in_doubt, settle.receipt, list(packed)
+        if entry.intent is None or rest is None:
+            entry.intent = None
+            self._pending.delete("intent", lane.number)
+        else:
+            entry.intent = attrs.evolve(
+                entry.intent,
+                lanes=lane.members,
+                settled_up_to=entry.settled_up_to,
+                unsettled=self._find_unsettled(lane, itertools.islice(lane.queue, 1, None), packed),
+                layout=rest.layout,
+                positions=rest.positions,
+                superseded=Positions.pack(lane.superseded_unsettled + rest.superseded),
+                digest=rest.digest(),
+            )
+            self._pending.put_intent(entry.intent)
+        self._settle_lanes(lane, entry.settled_up_to, self._find_unsettled(lane, lane.queue, packed))
+        self._state.counts += Counts(
+            accepted=receipt.accepted, coalesced=len(settle.superseded), failed=len(receipt.failures)
+        )
+        self._add_failures(receipt.failures)
+        self._submit()
+
+    def _settle_lanes(self, sender: Lane, settled_up_to: int, unsettled: Positions) -> None:
+        """Record what is settled of the lanes that one lane sends for; nothing of them is left elsewhere."""
+        for lane in sender.members:
+            self._settled_up_to[lane] = settled_up_to
+            self._pending.put("lane", lane, settled_up_to)
+        for lane in (*sender.members, sender.number):
+            self._unsettled.pop(lane, None)
+            self._pending.delete("unsettled", lane)
+        if unsettled:
+            self._unsettled[sender.number] = unsettled
+            self._pending.put("unsettled", sender.number, unsettled.to_plain())
+
+    async def finish(self, report: Report, /) -> None:
+        """Commit that nothing is left to do, with the digest of the source, and delete the spool.
 
         Raises:
             SvcError: it could not be committed.
         """
         self._pending.delete_all("failure")
-        self._failures = 0
+        self._kept_failures = 0
         self._add_failures(report.failures)
-        self._state.report, self._state.checkpoint = {**report.counts}, checkpoint
+        self._state.finished, self._state.counts = True, Counts(**report.counts)
+        self._state.checkpoint = self._rows.checkpoint
         await self.store.commit(self._take_changes(), is_last=True)
+        await self.store.spool.delete()
 
-    async def __aenter__(self) -> Self:
-        return self
+    def _entry_of(self, lane: Lane) -> _Entry:
+        """Return the entry of a lane; one that sends for several begins with what is known of them."""
+        entry = self._entries.get(lane.number)
+        if entry is None:
+            known = [self._entries[member].settled_up_to for member in lane.members if member in self._entries]
+            entry = self._entries[lane.number] = _Entry(max(known, default=-1))
+        return entry
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self, checkpoint: JournalCheckpoint | None = None) -> None:
-        """Record that the run ended in good order, and let go of the journal, even if the caller is cancelled.
+    def _find_unsettled(self, lane: Lane, queue: Iterable[Batch], packed: Iterable[Collection[int]]) -> Positions:
+        """Return the positions of the rows of a lane that are not settled, up to the highest that was intended.
 
         Args:
-            checkpoint: how far the source was read, if that is certain; rows after the last intent are counted then.
+            lane: the lane.
+            queue: its batches that are not settled.
+            packed: positions of its rows that wait in packers.
         """
-        if not self._is_closed and self._state.report is None:
-            if checkpoint is not None:
-                self._advance(checkpoint)
-            self._state.end = OrderlyEnd(find_boot(self._clock), self._clock.monotonic())
-            self.store.submit(self._take_changes())
-        self._is_closed = True
-        await self.store.close()
+        entry, left = self._entry_of(lane), self._rows.settled.unsettled
+        waiting = itertools.chain(
+            [entry.unsettled],
+            itertools.chain.from_iterable((batch.positions, batch.superseded) for batch in queue),
+            packed,
+            (left.get(member, ()) for member in lane.members),
+        )
+        return Positions.merge(_select_up_to(entry.settled_up_to, positions) for positions in waiting)
 
-    def _advance(self, checkpoint: JournalCheckpoint) -> None:
+    def _advance(self) -> None:
         """Note how far the source was read, unless an earlier run has read more of it."""
-        known = self._state.checkpoint
-        if checkpoint.rows and checkpoint.rows >= known.rows and checkpoint.ended >= known.ended:
-            self._state.checkpoint = checkpoint
-
-    def _put_intent(self, sender: int, intent: Intent | None) -> None:
-        if intent is None:
-            self._pending.delete("intent", sender)
-        else:
-            self._pending.put("intent", sender, encode_intent(intent))
+        read, known = self._rows.checkpoint, self._state.checkpoint
+        if read.rows and read.rows >= known.rows and read.ended >= known.ended:
+            self._state.checkpoint = read
 
     def _count_request(self, intent: Intent, number: int) -> None:
         """Count a request, or one less, also in the second in which it had its turn."""
-        self._state.requests += number
+        self._state.counts += Counts(requests=number)
         second = int(intent.sent_at or 0.0)
-        if second not in self.sent:
-            for outdated in [each for each in self.sent if each < second - LONGEST_WINDOW]:
-                del self.sent[outdated]
+        if second not in self._sent:
+            for outdated in [each for each in self._sent if each < second - LONGEST_WINDOW]:
+                del self._sent[outdated]
                 self._pending.delete("second", outdated)
-        self.sent[second] = self.sent.get(second, 0) + number
-        self._pending.put("second", second, self.sent[second])
-
-    def _update_lanes(self, sender: int, after: LaneState) -> None:
-        for lane in after.lanes:
-            self._settled_up_to[lane] = after.settled_up_to
-            self._pending.put("lane", lane, after.settled_up_to)
-        for lane in (*after.lanes, sender):
-            self._unsettled.pop(lane, None)
-            self._pending.delete("unsettled", lane)
-        if after.unsettled:
-            self._put_unsettled(sender, after.unsettled)
-
-    def _put_unsettled(self, lane: int, positions: Sequence[int]) -> None:
-        self._unsettled[lane] = blob = encode_positions(positions)
-        self._pending.put("unsettled", lane, blob)
+        self._sent[second] = self._sent.get(second, 0) + number
+        self._pending.put("second", second, self._sent[second])
 
     def _add_failures(self, failures: Sequence[Failure]) -> None:
-        for failure in failures[: KEPT_FAILURES - self._failures]:
+        for failure in failures[: KEPT_FAILURES - self._kept_failures]:
             self._pending.put_failure(failure)
-            self._failures += 1
+            self._kept_failures += 1
+
+    async def _commit(self) -> None:
+        await self.store.commit(self._take_changes())
+
+    def _submit(self) -> None:
+        self.store.submit(self._take_changes())
 
     def _take_changes(self) -> Changes:
         """Return what was recorded since the last commit, with the progress of the job."""
         state, now = self._state, self._clock.now().timestamp()
         state.active_at, state.worked = now, self._worked_before + max(0.0, now - self._began)
         if state.worked >= SLOTS * state.slot_width:
-            self._widen_slots()
+            self._slots, state.slot_width = widen_slots(self._slots, state.slot_width, seconds=state.worked)
+            self._pending.delete_all("slot")
+            for slot, counts in self._slots.items():
+                self._pending.put("slot", slot, counts)
         slot = int(state.worked / state.slot_width)
-        self._slots[slot] = (state.accepted, state.requests)
+        self._slots[slot] = (state.counts.accepted, state.counts.requests)
         self._pending.put("slot", slot, self._slots[slot])
         self._pending.put("job", 0, state)
         return self._pending.take()
 
-    def _widen_slots(self) -> None:
-        self._slots, self._state.slot_width = widen_slots(
-            self._slots, self._state.slot_width, seconds=self._state.worked
-        )
-        self._pending.delete_all("slot")
-        for slot, counts in self._slots.items():
-            self._pending.put("slot", slot, counts)
+
+def _select_up_to(highest: int, positions: Collection[int]) -> Positions:
+    if isinstance(positions, Positions):
+        return positions.select_up_to(highest)
+    return Positions.pack(sorted(position for position in positions if position <= highest))
 
 
-def _find_state(location: JournalLocation, records: JournalRecords, job: Job, now: float) -> JobState:
-    """Return the state that the last run left, or that of a new job.
-
-    Raises:
-        SvcError: the journal belongs to another job.
-    """
-    if not records.has("job"):
-        return JobState(about=dict(job.about), lanes=job.lanes, began_at=now, slot_width=SLOT_WIDTH, active_at=now)
-    state = records.load("job", 0, JobState)
-    if state.about != job.about:
-        difference = describe_difference(state.about, job.about)
-        advice = "a job is resumed with the settings that it was begun with; a new job needs a new journal"
-        raise location.make_error(f"belongs to another job: {difference}; {advice}")
-    return state
+async def _read_nothing() -> AsyncGenerator[Slice, None]:
+    return
+    yield
 
 
 async def annotate(location: JournalLocation, note: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the journal of a job says, also while the job runs."""
+"""Reads what the journal of a job says, also while the job runs; and what those of its shards say together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 
 from svc_async.batch.journal.file import JournalFile
-from svc_async.batch.journal.records import JournalRecords
-from svc_async.batch.journal.state import JobState, OrderlyEnd
+from svc_async.batch.journal.records import JobState, JournalRecords, OrderlyEnd
 from svc_async.batch.ledger import Intent
-from svc_async.batch.report import Failure, Report
+from svc_async.batch.report import Report
+from svc_async.batch.timeline import SLOTS
 
-__all__ = ["Doubt", "JournalRecord", "Moment"]
+__all__ = ["Doubt", "JournalRecord", "Moment", "merge_records"]
 
 
 @attrs.frozen
@@ -120,18 +120,18 @@ def _parse(name: str, records: JournalRecords, *, is_running: bool) -> JournalRe
     state = records.load("job", 0, JobState)
     intents = [*records.load_intents()]
     doubts = sorted(_find_doubts(intents), key=lambda doubt: doubt.sent_at)
-    failures = records.load_failures()
+    counts, failures = state.count_rows(in_doubt=sum(doubt.rows for doubt in doubts)), records.load_failures()
     return attrs.evolve(
         record,
         begun_at=_to_datetime(state.began_at),
         active_at=_to_datetime(state.active_at),
         worked=state.worked,
         runs=state.runs,
-        finished=state.report is not None,
+        finished=state.finished,
         source_ended=state.checkpoint.ended,
         spool_begun=state.spool_begun,
         spooled=bool(state.spool_digest),
-        report=_build_report(state, doubts, failures),
+        report=Report(**counts.counts, failures=tuple(failures)),
         doubts=tuple(doubts),
         turned_away=sum(intent.sent_at is None for intent in intents),
         end=state.end,
@@ -148,12 +148,58 @@ def _find_doubts(intents: Iterable[Intent]) -> Iterator[Doubt]:
             yield Doubt(len(intent.positions), _to_datetime(intent.sent_at))
 
 
-def _build_report(state: JobState, doubts: Sequence[Doubt], failures: Sequence[Failure]) -> Report:
-    if state.report is not None:
-        return Report(**state.report, failures=tuple(failures))
-    counts = state.count_rows(in_doubt=sum(doubt.rows for doubt in doubts))
-    return Report(**counts.counts, failures=tuple(failures))
-
-
 def _to_datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def merge_records(name: str, shards: Sequence[JournalRecord], *, planned: int) -> JournalRecord:
+    """Return a record of a whole job.
+
+    Args:
+        name: the job.
+        shards: the journals of its shards, as far as there are any.
+        planned: how many shards there will be.
+    """
+    merged = JournalRecord(
+        name=name,
+        note=next((shard.note for shard in shards if shard.note), {}),
+        running=any(shard.running for shard in shards),
+    )
+    begun = [shard.begun_at for shard in shards if shard.begun_at is not None]
+    active = [shard.active_at for shard in shards if shard.active_at is not None]
+    if not begun or not active:
+        return merged
+    return attrs.evolve(
+        merged,
+        begun_at=min(begun),
+        active_at=max(active),
+        worked=(max(active) - min(begun)).total_seconds(),
+        runs=max(shard.runs for shard in shards),
+        finished=len(shards) == planned and all(shard.finished for shard in shards),
+        source_ended=len(shards) == planned and all(shard.source_ended for shard in shards),
+        report=sum((shard.report for shard in shards), Report()),
+        doubts=sorted((doubt for shard in shards for doubt in shard.doubts), key=lambda doubt: doubt.sent_at),
+        turned_away=sum(shard.turned_away for shard in shards),
+        timeline=_merge_timelines(shards, min(begun)),
+    )
+
+
+def _merge_timelines(shards: Sequence[JournalRecord], begun: datetime) -> Sequence[Moment]:
+    """Return the sums at each moment of a shard, as many of them as a timeline has."""
+    found = (
+        ((shard.begun_at - begun).total_seconds() + each.seconds, number, each)
+        for number, shard in enumerate(shards)
+        if shard.begun_at is not None
+        for each in shard.timeline
+    )
+    moments = sorted(found, key=lambda each: each[:2])
+    last = dict.fromkeys(range(len(shards)), Moment(0.0, 0, 0))
+    accepted = requests = 0
+    merged: list[Moment] = []
+    for seconds, number, moment in moments:
+        accepted += moment.accepted - last[number].accepted
+        requests += moment.requests - last[number].requests
+        last[number] = moment
+        merged.append(Moment(seconds, accepted, requests))
+    step = -(-len(merged) // SLOTS) or 1
+    return merged[::-1][::step][::-1]  # the last one stays

@@ -2,14 +2,14 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import sha256
 
 import attrs
 
-from svc_async.batch.journal.journal import Journal
-from svc_async.batch.ledger import Intent, JournalCheckpoint
+from svc_async.batch.journal.records import JournalCheckpoint
+from svc_async.batch.ledger import Intent
 from svc_async.batch.packing.batch import Batch, rebuild
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.partitioner import find_partitions
@@ -19,30 +19,25 @@ from svc_async.batch.source import RowSource, Slice
 from svc_async.errors import SvcError
 from svc_async.users.encoding import SLICE_ROWS
 
-__all__ = ["RemainingRows", "SettledRows", "SourceDigest", "SourceReplay", "digest_source", "make_source_error"]
+__all__ = ["RemainingRows", "SettledRows", "SourceDigest", "SourceReplay", "digest_source"]
 
 
 @attrs.define
 class SettledRows:
-    """Which rows earlier runs settled: those up to a position of their lane, except the unsettled ones."""
+    """Which rows earlier runs settled: those up to a position of their lane, except the unsettled ones.
+
+    Attributes:
+        settled_up_to: the position of each lane.
+        unsettled: the unsettled positions of each lane.
+    """
 
     settled_up_to: Mapping[int, int] = attrs.field(factory=dict)
-    unsettled: dict[int, set[int]] = attrs.field(factory=dict)
-    _highest: int = -1
-    _taken: list[tuple[int, int]] = attrs.field(factory=list)
+    unsettled: Mapping[int, set[int]] = attrs.field(factory=dict)
+    _taken: list[tuple[int, int]] = attrs.field(factory=list, init=False)
+    _highest: int = attrs.field(init=False)
 
-    async def load(self, journal: Journal, lane_of: Mapping[int, int]) -> None:
-        """Read what the journal holds, when nothing is in doubt any more.
-
-        Args:
-            journal: the journal.
-            lane_of: the lane of each unsettled position.
-        """
-        self.settled_up_to, unsettled = journal.find_settled()
-        for position in unsettled:
-            self.unsettled.setdefault(lane_of[position], set()).add(position)
+    def __attrs_post_init__(self) -> None:
         self._highest = max(self.settled_up_to.values(), default=-1)
-        await journal.assign_unsettled(self.unsettled)
 
     def find_open(self, rows: PackedRows, lanes: int) -> Sequence[int] | None:
         """Return the indexes of rows that are not settled; None if that is all of them."""
@@ -115,65 +110,51 @@ async def digest_source(source: RowSource) -> JournalCheckpoint:
 class SourceReplay:
     """Reads a source again as far as an earlier run did, and collects what that run left in doubt.
 
+    Args:
+        intents: what it left in doubt.
+        unsettled: the positions of the other rows that it left unsettled.
+        lanes: how many lanes the rows are distributed over.
+
     Attributes:
         lane_of: the lane of each unsettled position.
     """
 
-    def __init__(self, journal: Journal, limits: Limits) -> None:
-        self._journal = journal
-        self._limits = limits
-        self._wanted = frozenset(itertools.chain.from_iterable(intent.positions for intent in journal.intents))
+    def __init__(self, intents: Sequence[Intent], unsettled: Iterable[int], *, lanes: int) -> None:
+        self._wanted = frozenset(itertools.chain.from_iterable(intent.positions for intent in intents))
+        self._left = {*unsettled, *itertools.chain.from_iterable(intent.unsettled for intent in intents)}
+        self._lanes = lanes
         self._rows: dict[int, tuple[PackedRows, int]] = {}
         self.lane_of: dict[int, int] = {}
 
-    async def read(self, source: RowSource) -> None:
-        """Read the source.
-
-        Raises:
-            SvcError: the journal belongs to another source.
-        """
-        checkpoint = self._journal.checkpoint
-        _, unsettled = self._journal.find_settled()
-        left = {*unsettled, *itertools.chain.from_iterable(intent.after.unsettled for intent in self._journal.intents)}
+    async def read(self, source: RowSource, known: JournalCheckpoint) -> JournalCheckpoint:
+        """Read a source as far as is known of it, and return how far that was; another one differs in its digest."""
         digest = SourceDigest()
         async with aclosing(source.read()) as slices:
             async for part in slices:
                 digest.update(part)
-                self._collect(part.rows, left)
+                self._collect(part.rows)
                 await asyncio.sleep(0)
-                if digest.rows >= checkpoint.rows and not checkpoint.ended:
+                if digest.rows >= known.rows and not known.ended:
                     break
             else:
                 digest.ended = True
-        if digest.checkpoint != checkpoint:
-            raise make_source_error(self._journal)
+        return digest.checkpoint
 
-    def _collect(self, rows: PackedRows, left: Collection[int]) -> None:
+    def _collect(self, rows: PackedRows) -> None:
         wanted = [index for index, position in enumerate(rows.positions) if position in self._wanted]
         kept = rows.select(wanted)
         self._rows.update((position, (kept, index)) for index, position in enumerate(kept.positions))
-        lanes = zip(rows.positions, find_partitions(rows.users, self._journal.lanes), strict=True)
-        self.lane_of.update((position, lane) for position, lane in lanes if position in left)
+        lanes = zip(rows.positions, find_partitions(rows.users, self._lanes), strict=True)
+        self.lane_of.update((position, lane) for position, lane in lanes if position in self._left)
 
-    def rebuild(self, intent: Intent) -> Batch:
+    def rebuild(self, intent: Intent, limits: Limits) -> Batch:
         """Build the batch of an intent again."""
         positions = iter(intent.positions)
         blocks = [(each, self._merge(itertools.islice(positions, each.rows))) for each in intent.layout]
-        return rebuild(blocks, wrapper=self._limits.wrapper, built=intent.pinned)
+        return rebuild(blocks, wrapper=limits.wrapper, built=intent.pinned)
 
     def _merge(self, positions: Iterable[int]) -> PackedRows:
         return PackedRows.merge([*select_rows(self._rows[position] for position in positions)])
-
-
-def make_source_error(journal: Journal) -> SvcError:
-    """Return the error of a journal whose job had another source."""
-    if journal.report is None:
-        belongs = "belongs to an unfinished job with another source, or it has changed"
-        advice = "resume it with its own source, or delete it to give up what it left; a new job needs a new journal"
-    else:
-        belongs = "belongs to a finished job with another source, or it has changed"
-        advice = "a new job needs a new journal: journal=Journals(folder) names one for each run"
-    return journal.location.make_error(f"{belongs}; {advice}")
 
 
 _OTHER_ROWS = (
@@ -199,14 +180,24 @@ async def _hold_back_short(slices: AsyncIterable[Slice]) -> AsyncGenerator[Slice
 class RemainingRows:
     """Reads what is left of a source, and follows how far it was read.
 
+    Args:
+        limits: those of the destination.
+        known: how far earlier runs read the source.
+        lanes: how many lanes its rows are distributed over.
+        make_error: returns the error that says what is wrong with the journal.
+
     Attributes:
         settled: which rows earlier runs settled.
         is_sound: whether the source has not failed; one that was changed may have given other rows before it did.
     """
 
-    def __init__(self, limits: Limits, journal: Journal) -> None:
+    def __init__(
+        self, limits: Limits, known: JournalCheckpoint, *, lanes: int, make_error: Callable[[str], SvcError]
+    ) -> None:
         self._limits = limits
-        self._journal = journal
+        self._known = known
+        self._lanes = lanes
+        self._make_error = make_error
         self._digest = SourceDigest()
         self.settled = SettledRows()
         self.is_sound = True
@@ -233,16 +224,16 @@ class RemainingRows:
             raise
 
     def _select(self, part: Slice) -> Slice:
-        again = max(0, min(self._journal.checkpoint.rows - self._digest.rows, part.count))
+        again = max(0, min(self._known.rows - self._digest.rows, part.count))
         self._digest.update(part)
         rows, too_large_rows = self._fit(part.rows)
         failures = [*part.failures, *too_large_rows]
-        invalid_again = max(0, min(self._journal.checkpoint.invalid_rows - self._digest.invalid_rows, len(failures)))
+        invalid_again = max(0, min(self._known.invalid_rows - self._digest.invalid_rows, len(failures)))
         self._digest.invalid_rows += len(failures)
         part = attrs.evolve(part, rows=rows, failures=failures, again=again, invalid_again=invalid_again)
         if again:
             self._check_again()
-        indexes = self.settled.find_open(rows, self._journal.lanes)
+        indexes = self.settled.find_open(rows, self._lanes)
         if indexes is None:
             return part
         settled = len(rows) - len(indexes)
@@ -252,13 +243,13 @@ class RemainingRows:
         """Make sure that the rows which an earlier run read are the same also when they are read again.
 
         Raises:
-            UnusableFile: they are not.
+            SvcError: they are not.
         """
-        read, known = self._digest.checkpoint, self._journal.checkpoint
+        read, known = self._digest.checkpoint, self._known
         ended_early = read.ended and read.rows < known.rows
         if known.rows and (ended_early or (read.rows == known.rows and read.digest != known.digest)):
             self._digest = SourceDigest()  # what was read is not recorded
-            raise self._journal.location.make_error(_OTHER_ROWS)
+            raise self._make_error(_OTHER_ROWS)
 
     def _fit(self, rows: PackedRows) -> tuple[PackedRows, Iterable[Failure]]:
         """Return the rows that fit into a request, and failures for the others.

@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 import attrs
 import msgspec
 
+from svc_async.batch.journal.records import JournalCheckpoint
 from svc_async.batch.journal.resume import SourceDigest
 from svc_async.batch.journal.store import Spool
-from svc_async.batch.ledger import JournalCheckpoint
 from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.packing.rows import PackedRows

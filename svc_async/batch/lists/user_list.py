@@ -13,7 +13,7 @@ import attrs
 from svc_async.ads.vocabulary import BatchOperationType
 from svc_async.batch.cluster.calls import ClusterCall, ClusterRunner, ListIds, NoCluster
 from svc_async.batch.job import JobCall, read_options
-from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
+from svc_async.batch.journal.journal import LedgerFactory, create_ledger
 from svc_async.batch.lists.destination import Counted, ListDestination
 from svc_async.batch.lists.members import MemberReader, Members
 from svc_async.batch.lists.operations import Operation, OperationParser, Operations, UserOperation

@@ -17,7 +17,7 @@ from svc_async.ads.products import CatalogProducts, ProductUpsertResult, Product
 from svc_async.batch.cluster.calls import ClusterCall, ClusterClient, ClusterRunner, ClusterSource, ListIds, NoCluster
 from svc_async.batch.destination import Destination
 from svc_async.batch.job import JobCall, read_options
-from svc_async.batch.journal.ledger import LedgerFactory, create_ledger
+from svc_async.batch.journal.journal import LedgerFactory, create_ledger
 from svc_async.batch.options import StreamOptions, SyncOptions, UploadOptions
 from svc_async.batch.products.codec import (
     CheckFirst,

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import attrs
 
-from svc_async.batch.journal.ledger import LedgerFactory
+from svc_async.batch.journal.journal import LedgerFactory
 from svc_async.batch.lane import Lane
 from svc_async.batch.ledger import Ledger
 from svc_async.batch.recovery import summarize
