@@ -224,7 +224,7 @@ def demo_cluster(session: nox.Session) -> None:
 def bounds(session: nox.Session) -> None:
     """Measure the memory and the time that hostile inputs take, each in a process of its own."""
     _install(session, "test")
-    _run_pytest(session, "tests/bounds")
+    _run_pytest(session, "--timeout", "300", "tests/bounds")
 
 
 @nox.session

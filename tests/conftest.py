@@ -61,13 +61,14 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` leaves cases out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Hold every test to the rules that exist, and a function without a short case to a reason."""
     known = _rule_ids()
     for item in items:
         if "object_store" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.long("needs an object store, which the group `test-long` brings"))
-    _check_long(items)
+    if not any("[" in argument for argument in config.args):  # a single case that was asked for
+        _check_long(items)
     for item in items:
         for marker in item.iter_markers("rule"):
             unknown = set(marker.args) - known
