@@ -16,8 +16,7 @@ from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.settings import BatchSettings, Ordering
 from svc_async.cli.job_journal import JobNote
-from svc_async.cli.job_page import describe_journal_page, describe_next
-from svc_async.cli.job_waits import JobWaits, find_waits
+from svc_async.cli.job_page import JobWaits, describe_journal_page, describe_next, find_waits
 from svc_async.jobs.html_report import report_page
 from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from svc_async.sandbox import Fault, Sandbox, VirtualClock

@@ -22,10 +22,10 @@ from svc_async.cli.job_page import (
     describe_title,
     find_limit,
     find_spec,
+    find_waits,
     list_folder,
     list_reasons,
 )
-from svc_async.cli.job_waits import find_waits
 from svc_async.cli.options import Flag, JournalFlags, JsonFlag, RunFlags, StateUrl, absolute, check_port
 from svc_async.cli.outcome import check_report, write_json_report, write_report
 from svc_async.cli.output.console import Part, say, show
@@ -34,7 +34,7 @@ from svc_async.cli.output.wording import count, format_duration
 from svc_async.cli.sessions import require_state
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.upload_command import start
-from svc_async.cli.watch.follow import ReadJournal, follow, open_file, open_state
+from svc_async.cli.watch import ReadJournal, follow, open_file, open_state
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import report_page

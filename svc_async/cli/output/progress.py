@@ -15,10 +15,9 @@ from rich.text import Text
 from svc_async.batch.report import JobPhase, Progress, Wait
 from svc_async.cli.output.console import terminal
 from svc_async.cli.output.phase_bars import PhaseBars
-from svc_async.cli.output.rate_use import RateUse
 from svc_async.cli.output.wording import count, format_duration
 from svc_async.clock import Clock, Timer
-from svc_async.governor.governor import Governor
+from svc_async.governor.governor import BucketState, Governor
 from svc_async.jobs.limits import JobLimit
 from svc_async.sources.source import ReplayableSource
 
@@ -34,6 +33,8 @@ _TICK = 1.0
 """Seconds between two looks at what changes without a progress, such as the time that is left."""
 _READING = frozenset({"checking", "reading"})
 _MINUTE = 60.0
+_LEAST_WAIT = 2.0
+"""Seconds; a shorter wait for a limit is its pace."""
 
 
 class Display:
@@ -65,6 +66,52 @@ class Display:
         self.last = progress
 
 
+@attrs.frozen
+class _RateUse:
+    """The use of a rate limit at one moment.
+
+    Attributes:
+        limit: the limit.
+        used: how many requests the service counts.
+        waiting: how many requests wait for the limit.
+        wait: until when they do; None if nothing waits for longer than a moment.
+    """
+
+    limit: JobLimit
+    used: int
+    waiting: int = 0
+    wait: Wait | None = None
+
+    @classmethod
+    def find(cls, buckets: Iterable[BucketState], limits: Iterable[JobLimit], clock: Clock) -> Self | None:
+        """Return the use of that of some limits which holds a job longest, or is used most; None if none is known."""
+        known = {limit.name: limit for limit in limits}
+        uses = [cls._describe(bucket, known[bucket.name], clock) for bucket in buckets if bucket.name in known]
+        return max(uses, key=lambda use: (use.wait.until if use.wait else 0.0, use.waiting, use.used), default=None)
+
+    @classmethod
+    def _describe(cls, bucket: BucketState, limit: JobLimit, clock: Clock) -> Self:
+        limit = limit if bucket.limit is None else attrs.evolve(limit, requests=bucket.limit)
+        seconds = 0.0 if bucket.turn_at is None else (bucket.turn_at - clock.now()).total_seconds()
+        wait = Wait(until=clock.monotonic() + seconds) if seconds >= _LEAST_WAIT else None
+        return cls(limit, bucket.used, bucket.waiting, wait)
+
+    def find_least_seconds(self, requests: float, now: float) -> float:
+        """Return how long some more requests take at least, by the monotonic time."""
+        rest = 0.0 if self.wait is None else self.wait.until - now
+        if self.limit.is_even or not requests:
+            return rest
+        free = max(0, self.limit.of_job - self.used) if self.wait is None else self.limit.of_job
+        windows = max(0.0, -((free - requests) // self.limit.of_job))
+        return rest + windows * self.limit.period
+
+    def describe(self) -> str:
+        """Describe how much of the limit is used."""
+        limit, minutes = self.limit, self.limit.period / _MINUTE
+        window = f"requests in {minutes:g} min" if minutes != 1 else "requests/min"
+        return f"{self.used:,} of {limit.requests:,} {window}"
+
+
 class _Timed(Display, abc.ABC):
     """Keeps a bar for each phase, and limits how often it is drawn."""
 
@@ -87,7 +134,7 @@ class _Timed(Display, abc.ABC):
         self._bars = PhaseBars(console, clock)
         self._latest = _Course(_MINUTE)
         self._window = _Course(limit.period)
-        self._use = RateUse(limit, 0)
+        self._use = _RateUse(limit, 0)
 
     def __enter__(self) -> Self:
         self._timer = self._clock.call_later(_TICK, self._tick)
@@ -155,14 +202,14 @@ class _Timed(Display, abc.ABC):
         wait = progress.wait or self._use.wait
         self._bars.wait(None if wait is None else wait.until, f"{_name_next_step(wait)} in")
 
-    def _find_use(self, progress: Progress) -> RateUse:
+    def _find_use(self, progress: Progress) -> _RateUse:
         """Return the use that the governor knows, or else that of this run."""
         if self._governor is not None:
-            use = RateUse.find(self._governor.snapshot(), self._limits, self._clock)
+            use = _RateUse.find(self._governor.snapshot(), self._limits, self._clock)
             if use is not None:
                 return use
         before = self._window.first
-        return RateUse(self._limit, 0 if before is None else progress.requests - before.progress.requests)
+        return _RateUse(self._limit, 0 if before is None else progress.requests - before.progress.requests)
 
     def _find_least(self, share: float | None) -> float:
         """Return the seconds that the limit adds to the rest, if requests carry as many rows as those of this run."""

@@ -1,4 +1,4 @@
-"""Serves the page of a job on this machine, and keeps it up to date.
+"""Follows a job in its journal, and shows it on a page of this machine until it ends.
 
 Only this machine is answered, only whoever knows the URL, and no page of another site: the server listens on a loopback
 address, its paths begin with a secret, `Host` must name it, and `Origin` and `Sec-Fetch-Site` must not speak of others.
@@ -13,20 +13,82 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import attrs
 from aiohttp import web
 
+from svc_async.batch.journal.record import JournalRecord
+from svc_async.cancellation import in_thread
+from svc_async.cli.job_journal import UNKNOWN_JOB, find_job
+from svc_async.cli.job_page import describe_journal_page
+from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import JobRecord, read_style, render_content, report_page
+from svc_async.state import SharedState
 
-__all__ = ["WatchServer"]
+__all__ = ["ReadJournal", "follow", "open_file", "open_state"]
 
+_PAUSE = 1.0
+"""Seconds between two looks into a journal."""
 _HOST = "127.0.0.1"
 _LIVE = '\n<script type="module" src="live.js"></script>'
 _CONNECTION = '<p id="connection" class="live" role="status"></p>'
 _CLOSING = 5.0
 """Seconds for which the last content may take to arrive."""
+
+
+ReadJournal = Callable[[], Awaitable[JournalRecord]]
+
+
+@asynccontextmanager
+async def open_file(path: Path) -> AsyncGenerator[ReadJournal]:
+    """Yield what reads a journal in a file."""
+
+    async def read() -> JournalRecord:
+        return await in_thread(lambda: JournalRecord.read(path))
+
+    yield read
+
+
+@asynccontextmanager
+async def open_state(state: SharedState, job: str) -> AsyncGenerator[ReadJournal]:
+    """Yield what reads the journal of a job in a shared state."""
+    async with state:
+
+        async def read() -> JournalRecord:
+            record = await find_job(state, job)
+            if record is None:
+                raise InvalidArgument("--job", UNKNOWN_JOB)
+            return record
+
+        yield read
+
+
+async def follow(
+    read: ReadJournal, *, port: int, on_open: Callable[[str], Awaitable[None]], clock: Clock | None = None
+) -> JournalRecord:
+    """Show a job on a page until it is finished, or stops after it ran; return what the journal says then.
+
+    Args:
+        read: reads the journal.
+        port: the port of this machine; 0 takes a free one.
+        on_open: called with the URL of the page.
+        clock: the time between two looks.
+    """
+    clock = clock or SystemClock()
+    record = await read()
+    server = _WatchServer(describe_journal_page(record, clock))
+    async with server.serve(port):
+        await on_open(server.url)
+        has_run = record.running
+        while record.running or not (has_run or record.finished):
+            await clock.sleep(_PAUSE)
+            record = await read()
+            has_run |= record.running
+            await server.update(describe_journal_page(record, clock))
+        await server.end()
+    return record
 
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -55,7 +117,7 @@ def _make_headers() -> Mapping[str, str]:
 
 
 @attrs.define
-class WatchServer:
+class _WatchServer:
     """The page of a job.
 
     Attributes:
@@ -161,7 +223,7 @@ async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 async def _send_script(_: web.Request) -> web.Response:
-    script = files("svc_async.cli.watch").joinpath("live.js").read_text(encoding="utf-8")
+    script = files("svc_async.cli").joinpath("watch.js").read_text(encoding="utf-8")
     return web.Response(text=script, content_type="text/javascript")
 
 

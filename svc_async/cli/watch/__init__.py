@@ -1,1 +1,0 @@
-"""A page that shows a job while it runs in another process."""
