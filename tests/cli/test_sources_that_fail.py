@@ -10,7 +10,7 @@ from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import Command, Ended
 
 USERS = "*/custom_audiences/*/users"
-ROWS = 60_000
+ROWS = 12_000
 ADVICE = "For a file with other rows, run the command with a new journal, or without one."
 
 

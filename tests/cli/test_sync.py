@@ -255,7 +255,7 @@ def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
     assert [path.name for path in here.iterdir()] == ["people.csv"]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))])
 async def test_a_sync_that_is_killed_again_and_again_ends_with_the_list_of_the_file(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path, seed: int
 ) -> None:

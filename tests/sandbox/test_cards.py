@@ -233,14 +233,13 @@ WRONG = [
     "CARD-07d",
     "CARD-07e",
 )
-@pytest.mark.parametrize(("rule", "field", "components"), WRONG)
-async def test_each_part_of_a_component_is_checked(
-    raw: RawClient, path: str, rule: str, field: str, components: list[Any]
-) -> None:
-    for method, where in (("POST", path), ("PUT", f"{path}/{SEEDED}")):
-        got = await send(raw, method, where, name="n", components=components)
-        assert (got.status, got.rule) == (400, rule)
-        assert [parameter for _, parameter in got.codes] == [f"components[0].{field}"]
+async def test_each_part_of_a_component_is_checked(raw: RawClient, path: str, subtests: pytest.Subtests) -> None:
+    for rule, field, components in WRONG:
+        for method, where in (("POST", path), ("PUT", f"{path}/{SEEDED}")):
+            with subtests.test(rule, field=field, method=method):
+                got = await send(raw, method, where, name="n", components=components)
+                assert (got.status, got.rule) == (400, rule)
+                assert [parameter for _, parameter in got.codes] == [f"components[0].{field}"]
 
 
 @pytest.mark.rule("CARD-06", "CARD-07c", "CARD-07d", "CARD-07e")

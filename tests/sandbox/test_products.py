@@ -94,12 +94,13 @@ async def test_whether_an_empty_batch_is_refused_is_a_setting(raw: RawClient, pa
 
 
 @pytest.mark.rule("PROD-02", "PROD-03")
-@pytest.mark.parametrize("name", list(GOOD))
-async def test_what_is_missing_is_named(raw: RawClient, path: str, name: str) -> None:
-    (result,) = await upsert(raw, path, {key: value for key, value in GOOD.items() if key != name})
-    assert result["status"] == "ERROR"
-    assert [(error["code"], error["parameter"]) for error in result["errors"]] == [("MISSING_PARAMETER", name)]
-    assert (await raw("GET", path)).data == []
+async def test_what_is_missing_is_named(raw: RawClient, path: str, subtests: pytest.Subtests) -> None:
+    for name in GOOD:
+        with subtests.test(name):
+            (result,) = await upsert(raw, path, {key: value for key, value in GOOD.items() if key != name})
+            assert result["status"] == "ERROR"
+            assert [(error["code"], error["parameter"]) for error in result["errors"]] == [("MISSING_PARAMETER", name)]
+            assert (await raw("GET", path)).data == []
 
 
 WRONG: list[tuple[str, Any]] = [
@@ -166,14 +167,17 @@ WRONG: list[tuple[str, Any]] = [
     "PROD-12",
     "PROD-13",
 )
-@pytest.mark.parametrize(("name", "value"), WRONG)
-async def test_a_wrong_value_is_named_and_changes_nothing(raw: RawClient, path: str, name: str, value: Any) -> None:
-    for held in ([], [GOOD | {"gtin": "1"}]):
-        await upsert(raw, path, *held) if held else None
-        (result,) = await upsert(raw, path, GOOD | {"gtin": "1", name: value})
-        assert result["status"] == "ERROR"
-        assert {error["parameter"] for error in result["errors"]} == {name}
-        assert len((await raw("GET", path)).data) == len(held)
+async def test_a_wrong_value_is_named_and_changes_nothing(raw: RawClient, path: str, subtests: pytest.Subtests) -> None:
+    good = GOOD | {"gtin": "1"}
+    for held in ([], [good]):
+        if held:
+            await upsert(raw, path, good)
+        for name, value in WRONG:
+            with subtests.test(name, value=value, held=len(held)):
+                (result,) = await upsert(raw, path, good | {name: value})
+                assert result["status"] == "ERROR"
+                assert {error["parameter"] for error in result["errors"]} == {name}
+                assert len((await raw("GET", path)).data) == len(held)
 
 
 RIGHT: list[tuple[str, Any]] = [
