@@ -17,9 +17,7 @@ from svc_async.batch.lane import Lane, Phase, count_pending
 from svc_async.batch.lane_events import Command, Resumed, Sealed
 from svc_async.batch.ledger import Intent, Ledger, Resumption
 from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.packer import Packer
-from svc_async.batch.packing.partitioner import Partitioner
-from svc_async.batch.packing.tails import group_tails
+from svc_async.batch.packing.packer import Packer, Partitioner, group_tails
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.batch.report import Failure, Wait
 from svc_async.batch.settings import BatchSettings, JobSizes

@@ -1,11 +1,11 @@
-"""What became of every row: failures by position, receipts by request, counts that must add up.
+"""How far a job is, and what became of every row: failures by position, receipts by request, counts that must add up.
 
 A position counts the rows of the input from 0. Nothing here contains a value of a row but the id of a product.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import attrs
 
@@ -15,18 +15,27 @@ from svc_async.wire.envelope import CallAnswer
 
 __all__ = [
     "KEPT_FAILURES",
+    "SLOTS",
+    "SLOT_WIDTH",
     "Accounting",
     "Failure",
     "JobPhase",
     "Progress",
     "Receipt",
     "Report",
+    "Timeline",
     "Wait",
     "first_failures",
+    "widen_slots",
 ]
 
+SLOTS = 512
+SLOT_WIDTH = 0.0625
+"""Seconds that a slot of a timeline covers at first."""
 KEPT_FAILURES = 10_000
 """Failures that a report lists; `on_failure` is called with all of them, so that memory stays flat."""
+
+T = TypeVar("T")
 
 JobPhase = Literal[
     "checking",
@@ -311,3 +320,38 @@ class Accounting:
 def first_failures(failures: Iterable[Failure]) -> Sequence[Failure]:
     """Return the failures that a report lists, by position."""
     return tuple(sorted(failures, key=lambda failure: (failure.file or "", failure.position))[:KEPT_FAILURES])
+
+
+def widen_slots(slots: dict[int, T], width: float, *, seconds: float) -> tuple[dict[int, T], float]:
+    """Return samples by slot, and the width of a slot, so that a moment falls into one of the slots.
+
+    Args:
+        slots: the samples by slot, in ascending order.
+        width: the seconds that a slot covers.
+        seconds: the moment.
+    """
+    while seconds >= SLOTS * width:
+        slots, width = {slot // 2: sample for slot, sample in slots.items()}, width * 2
+    return slots, width
+
+
+@attrs.define
+class Timeline:
+    """Collects the progress of a job in a bounded number of samples.
+
+    Time is divided into slots of equal width. Whenever a job outgrows the slots, their width doubles, and of two
+    samples that then share a slot the later one is kept.
+    """
+
+    _slots: dict[int, Progress] = attrs.field(factory=dict[int, Progress], init=False)
+    _width: float = attrs.field(default=SLOT_WIDTH, init=False)
+
+    @property
+    def samples(self) -> list[Progress]:
+        """The samples, from the beginning to the last progress."""
+        return [Progress(), *self._slots.values()]
+
+    def add(self, progress: Progress) -> None:
+        """Add a progress; of several in one slot the last is kept."""
+        self._slots, self._width = widen_slots(self._slots, self._width, seconds=progress.seconds)
+        self._slots[int(progress.seconds / self._width)] = progress

@@ -10,10 +10,9 @@ from urllib.parse import urlsplit
 import attrs
 
 from svc_async import profiles
-from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
+from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report, Timeline
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
-from svc_async.batch.timeline import Timeline
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.failures import FailureList, name_failures_file
 from svc_async.cli.job_journal import JobJournal, find_journal

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 import attrs
 
 from svc_async._version import __version__
-from svc_async.batch.report import Report
-from svc_async.batch.timeline import Timeline
+from svc_async.batch.report import Report, Timeline
 from svc_async.cli.exit_codes import INTERRUPTED, Exit, describe, exit_of, explain
 from svc_async.cli.failures import FailureList, describe_failures
 from svc_async.cli.options import RunFlags

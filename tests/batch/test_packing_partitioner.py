@@ -1,6 +1,5 @@
 from svc_async.batch.packing.limits import Limits
-from svc_async.batch.packing.packer import Packer
-from svc_async.batch.packing.partitioner import Partitioner
+from svc_async.batch.packing.packer import Packer, Partitioner
 from tests.support.packing import NOW, encode_user, pack_rows, read_numbers
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.batch.packing.tails import group_tails
+from svc_async.batch.packing.packer import group_tails
 
 
 def count_requests(tails: dict[int, float], groups: list[list[int]]) -> int:

@@ -1,5 +1,6 @@
 """Counts of rows, and the reports and the progress that have them."""
 
+import itertools
 import pickle
 
 import attrs
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.batch.report import KEPT_FAILURES, Accounting, Failure, Progress, Receipt, Report, Wait
+from svc_async.batch.report import KEPT_FAILURES, Accounting, Failure, Progress, Receipt, Report, Timeline, Wait
 from svc_async.counts import Counts
 from svc_async.monitoring import RowsEvent
 
@@ -131,3 +132,16 @@ def test_what_is_settled_and_pending_adds_up_to_what_was_read() -> None:
     assert [failure.position for failure in report.failures] == [1, 4]
     with pytest.raises(RuntimeError):
         accounting.report(pending=6, in_doubt=0)
+
+
+def test_a_timeline_keeps_its_size_and_its_ends() -> None:
+    timeline = Timeline()
+    for second in range(100_000):
+        timeline.add(Progress(seconds=float(second), accepted=second * 2, requests=second))
+    whole = timeline.samples
+    assert len(whole) < 600
+    assert whole[0] == Progress()
+    assert whole[-1] == Progress(seconds=99_999.0, accepted=199_998, requests=99_999)
+    assert [sample.seconds for sample in whole] == sorted(sample.seconds for sample in whole)
+    gaps = [later.seconds - sooner.seconds for sooner, later in itertools.pairwise(whole[1:-1])]
+    assert max(gaps) <= 2 * min(gaps)

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 import attrs
 
 from svc_async.batch.journal.record import Doubt, JournalRecord, Moment, merge_records
-from svc_async.batch.report import Report
-from svc_async.batch.timeline import SLOTS
+from svc_async.batch.report import SLOTS, Report
 
 BEGUN = datetime(2026, 11, 22, 2, 0, tzinfo=UTC)
 FIRST = JournalRecord(

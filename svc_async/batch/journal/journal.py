@@ -75,11 +75,10 @@ from svc_async.batch.lane_events import Settle
 from svc_async.batch.ledger import Intent, Ledger, Resumption
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.report import KEPT_FAILURES, Accounting, Failure, Report
+from svc_async.batch.report import KEPT_FAILURES, SLOT_WIDTH, SLOTS, Accounting, Failure, Report, widen_slots
 from svc_async.batch.sender import GRACE, LONGEST_WINDOW, check_sendable
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
-from svc_async.batch.timeline import SLOT_WIDTH, SLOTS, widen_slots
 from svc_async.cancellation import in_thread, wait_through_cancellation
 from svc_async.clock import Clock, find_boot, read_boottime
 from svc_async.counts import Counts

@@ -10,8 +10,7 @@ import attrs
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.records import JobState, JournalRecords, OrderlyEnd
 from svc_async.batch.ledger import Intent
-from svc_async.batch.report import Report
-from svc_async.batch.timeline import SLOTS
+from svc_async.batch.report import SLOTS, Report
 
 __all__ = ["Doubt", "JournalRecord", "Moment", "merge_records"]
 

@@ -1,4 +1,4 @@
-"""Collects the rows of one lane and seals them into batches.
+"""Distributes rows over lanes by key, collects those of each lane and seals them into batches.
 
 A batch holds one row of a key. Another row of the same key with equal identifiers replaces it (coalesced); one with
 other identifiers moves to the next batch, because rows of one key must be applied in their order. Repeated keys are
@@ -6,14 +6,16 @@ looked for when a batch is sealed: in one set then, instead of a lookup for ever
 compared.
 
 Rows come many at a time. Packed rows are taken whole if they fit, which is nearly always the case; otherwise each half
-is tried by itself, down to a single row.
+is tried by itself, down to a single row. When a source has ended, open batches of several lanes share requests.
 """
 
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
+from math import ceil
 
 import attrs
 
@@ -21,10 +23,13 @@ from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationBlock, OperationGroup
 from svc_async.batch.packing.rows import PackedRows, select_rows
-from svc_async.users.packed import partition
+from svc_async.users.packed import PackedUsers, partition
 from svc_async.users.template import RowTemplate
 
-__all__ = ["Packer"]
+__all__ = ["Packer", "Partitioner", "find_partitions", "group_tails"]
+
+_BYTE_VALUES = 256
+_ROUNDING = 1e-9
 
 
 @attrs.define
@@ -274,3 +279,85 @@ class _Place:
 def _list_places(packed: PackedRows) -> Iterator[tuple[int, _Place]]:
     users = zip(packed.users.list_keys(), packed.write_each(), packed.positions, strict=True)
     return ((key, _Place(packed, index, user, position)) for index, (key, user, position) in enumerate(users))
+
+
+@attrs.define
+class Partitioner:
+    """Collects rows, and feeds each to the packer that its key selects.
+
+    Attributes:
+        packers: one for each partition.
+        flush_at: rows to collect before a flush, since each packer costs a fixed effort.
+        rows: the number of rows collected and not yet fed to a packer.
+    """
+
+    packers: Sequence[Packer]
+    flush_at: int
+    rows: int = attrs.field(default=0, init=False)
+    _collected: list[PackedRows] = attrs.field(factory=list, init=False)
+
+    def add(self, rows: PackedRows) -> bool:
+        """Collect rows; return whether it is time to flush."""
+        self._collected.append(rows)
+        self.rows += len(rows)
+        return self.rows >= self.flush_at
+
+    def flush(self, now: datetime) -> Iterator[tuple[int, list[Batch]]]:
+        """Feed the rows to the packers; yield the index of each packer and the batches that its rows complete."""
+        collected, self._collected = self._collected, []
+        for _, alike in itertools.groupby(collected, key=lambda rows: (rows.group, rows.template)):
+            for index, packed in self._partition(PackedRows.merge(list(alike))):
+                self.rows -= len(packed)
+                yield index, self.packers[index].feed(packed, now)
+
+    def _partition(self, rows: PackedRows) -> Iterator[tuple[int, PackedRows]]:
+        if len(self.packers) == 1:
+            return iter([(0, rows)] if len(rows) else [])
+        return rows.partition(find_partitions(rows.users, len(self.packers)), len(self.packers))
+
+
+def find_partitions(users: PackedUsers, count: int) -> Sequence[int]:
+    """Return the partition of each user, which its key decides."""
+    if count <= _BYTE_VALUES:
+        return users.list_first_bytes().translate(_list_partitions(count))
+    return [key % count for key in users.list_keys()]
+
+
+@lru_cache
+def _list_partitions(count: int) -> bytes:
+    """Return the partition of each value of a byte."""
+    return bytes(value % count for value in range(_BYTE_VALUES))
+
+
+def group_tails(tails: Mapping[int, float]) -> list[list[int]]:
+    """Group open batches: the rows of a group fill one request after another.
+
+    All groups together take at most one request more than the rows would in one group. Among such ways it takes the
+    one whose groups are smallest, since groups are sent at the same time and the requests of one after each other.
+
+    Args:
+        tails: the share of a request that each open batch fills, by its number.
+    """
+    largest_first = sorted(tails, key=lambda number: tails[number], reverse=True)
+    fewest = _count_requests(tails, [largest_first])
+    ways = (_fill_groups(tails, largest_first, requests) for requests in itertools.count(1))
+    return next(groups for groups in ways if _count_requests(tails, groups) <= fewest + 1)
+
+
+def _fill_groups(tails: Mapping[int, float], order: Sequence[int], requests: int) -> list[list[int]]:
+    """Put each batch into the first group that it fits into with this many requests."""
+    groups: list[list[int]] = []
+    room: list[float] = []
+    for number in order:
+        size = tails[number]
+        index = next((index for index, left in enumerate(room) if size <= left + _ROUNDING), len(groups))
+        if index == len(groups):
+            groups.append([])
+            room.append(requests)
+        groups[index].append(number)
+        room[index] -= size
+    return groups
+
+
+def _count_requests(tails: Mapping[int, float], groups: Sequence[Sequence[int]]) -> int:
+    return sum(ceil(sum(tails[number] for number in group) - _ROUNDING) for group in groups)

@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 import attrs
 
 from svc_async import profiles
-from svc_async.batch.report import Failure, Progress, Report
+from svc_async.batch.report import Failure, Progress, Report, Timeline
 from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
-from svc_async.batch.timeline import Timeline
 from svc_async.cli.cluster.work import ClusterRows, ClusterWork, make_work
 from svc_async.cli.exit_codes import Interrupted, explain
 from svc_async.cli.failures import FailureList, name_failures_file
