@@ -18,6 +18,8 @@ from svc_async.state import SharedState
 from svc_async.state.embedded import run_postgres
 from svc_async.state.errors import StateUnavailable, UnusableState
 
+pytestmark = pytest.mark.usefixtures("postgres_wheel")
+
 ROOT = Path(__file__).parents[2]
 JOINS = """
 import asyncio, sys

