@@ -22,11 +22,11 @@ class JobCall:
 
     settings: BatchSettings
     observers: SyncObservers
-    reading: Reading
-    sync: SyncSettings
-    journal: JournalPath | None
-    cluster: ClusterClient | None
-    shards: int | None
+    reading: Reading = attrs.field(factory=Reading)
+    sync: SyncSettings = attrs.field(factory=SyncSettings)
+    journal: JournalPath | None = None
+    cluster: ClusterClient | None = None
+    shards: int | None = None
 
 
 def read_options(call: str, options: Mapping[str, Any], known: Collection[str]) -> JobCall:

@@ -20,7 +20,7 @@ from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Settle
 from svc_async.batch.packing.batch import Batch, Layout
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.report import Accounting, Report
+from svc_async.batch.report import Accounting, Failure, Report
 from svc_async.batch.source import RowSource
 
 __all__ = ["Intent", "Ledger", "Resumption"]
@@ -144,6 +144,10 @@ class Ledger:
 
     async def settle(self, lane: Lane, settle: Settle, packed: Iterable[Collection[int]], /) -> None:
         """Record the result of rows; `packed` as for `intend`."""
+
+    def fail(self, failures: Sequence[Failure], /) -> None:
+        """Record rows that failed before they were sent."""
+        self.accounting.fail(failures)
 
     async def finish(self, report: Report, /) -> None:
         """Record that nothing is left to do."""

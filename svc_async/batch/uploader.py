@@ -323,7 +323,7 @@ class Uploader(Generic[T]):
         return BatchError(f"the job ended early: {summarize(cause)}; {counts}", report=report, sent=report.find_sent())
 
     def _fail(self, failures: Sequence[Failure]) -> None:
-        self._ledger.accounting.fail(failures)
+        self._ledger.fail(failures)
         self._notify_failures(failures)
 
     def _notify_failures(self, failures: Sequence[Failure]) -> None:

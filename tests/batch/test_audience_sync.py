@@ -76,6 +76,16 @@ def emails(*numbers: int) -> list[dict[str, list[str]]]:
     return [{"email": [sha256(f"user{number}@example.org")]} for number in numbers]
 
 
+async def test_what_was_accepted_is_known_although_an_observer_raises(audience: Audience) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("full")
+
+    file = audience.write(numbered(*range(100)))
+    with pytest.raises(BatchError):
+        await audience.users.sync(file, state=audience.state, on_receipt=refuse)
+    assert (await audience.sync(numbered(*range(100)))).sent.read == 0
+
+
 async def test_only_what_changed_is_sent(audience: Audience, sandbox: Sandbox) -> None:
     first = await audience.sync(numbered(*range(100)))
     assert (first.sent.accepted, first.removed.read) == (100, 0)

@@ -1,3 +1,4 @@
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -35,6 +36,7 @@ class Catalog:
         self.write = write
         self.state = state
         self.failures: list[Failure] = []
+        self.removal_failures: list[Failure] = []
 
     async def sync(self, *rows: str) -> SyncReport:
         return await self.products.sync(
@@ -43,6 +45,7 @@ class Catalog:
             max_removal_share=1,
             quarantine=0.0,
             on_failure=self.failures.append,
+            on_removal_failure=self.removal_failures.append,
         )
 
     async def held(self) -> dict[str, str]:
@@ -150,6 +153,19 @@ async def test_a_product_that_somebody_else_deleted_fails_once_and_is_forgotten(
     assert (sync.removed.accepted, sync.removed.failed) == (1, 1)
     assert (await catalog.sync(row("c"))).removed.read == 0
     assert await catalog.held() == {"c": "9.90 EUR"}
+
+
+async def test_a_deletion_that_failed_has_its_number_among_all_removals(catalog: Catalog, sandbox: Sandbox) -> None:
+    names = ["a", *(f"b{number}" for number in range(5))]
+    results = [{"status": "CREATE_SUCCESS", "id": name} for name in names]
+    results[0]["product_key"] = "999"
+    body = json.dumps({"request": {"params": {}}, "data": {"products_response": results}}).encode()
+    sandbox.faults.on("PUT", PRODUCTS).once().do(Fault.http(200, body=body))
+    assert (await catalog.sync(*map(row, names))).sent.accepted == 6
+    sync = await catalog.sync(row("z"))  # only `a` has a key to be deleted by, and the catalog has none of them
+    assert (sync.plan.all_removals, sync.removed.read, sync.removed.failed) == (6, 1, 1)
+    assert [failure.position for failure in catalog.removal_failures] == [5]
+    assert [*sync.removed.failures] == catalog.removal_failures
 
 
 async def test_a_listing_that_fails_ends_the_sync_with_a_report(catalog: Catalog, sandbox: Sandbox) -> None:

@@ -19,13 +19,16 @@ from svc_async.batch.options import AudienceSyncOptions, UserStreamOptions, User
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Report
 from svc_async.batch.sync.audience import AudienceTarget, MemberRows
+from svc_async.batch.sync.ledger import PartJob
 from svc_async.batch.sync.location import StateLocation, check_location, check_shared, open_sync_state
 from svc_async.batch.sync.plan import PARTS
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.snapshot import SliceSpill, Snapshot
-from svc_async.batch.sync.sync import Sync, make_ledgers
+from svc_async.batch.sync.sync import Sync
 from svc_async.clock import months_after
+from svc_async.users.encoding import EncodedSlices
 from svc_async.users.identifiers import IDENTIFIERS
+from svc_async.users.tables import Columns
 from svc_async.wire.route import Request
 
 __all__ = ["AudienceUsers"]
@@ -164,7 +167,7 @@ class AudienceUsers(UserList[BatchCounts]):
             with SliceSpill(store.folder) as spill:
                 return await Sync(
                     target=AudienceTarget(
-                        users=attrs.evolve(self, create_ledger=make_ledgers(store)),
+                        send_part=self._send_part,
                         snapshot=snapshot,
                         spill=spill,
                         lifetime=lifetime,
@@ -176,6 +179,19 @@ class AudienceUsers(UserList[BatchCounts]):
                     sender=self._sender,
                     requests=dict.fromkeys(PARTS, self._build_request()),
                 ).run()
+
+    async def _send_part(
+        self,
+        operation_type: BatchOperationType,
+        members: Columns | EncodedSlices,
+        job: PartJob,
+        expires_at: datetime | None,
+    ) -> Report:
+        """Send a part of a sync."""
+        users = attrs.evolve(self, create_ledger=job.ledger.create)
+        operation = self._build_operation(operation_type, expires_at=expires_at)
+        call = JobCall(settings=job.settings, observers=job.observers)
+        return await users._run_members(members, operation, call)  # noqa: SLF001 - the same class
 
     @asynccontextmanager
     async def _open_snapshot(

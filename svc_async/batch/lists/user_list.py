@@ -26,7 +26,7 @@ from svc_async.batch.sender import BatchSender
 from svc_async.batch.settings import JobSizes, Reading
 from svc_async.batch.source import RowSource
 from svc_async.batch.uploader import Uploader
-from svc_async.users.encoding import MemberEncoder
+from svc_async.users.encoding import EncodedSlices, MemberEncoder
 from svc_async.wire.envelope import make_unexpected
 from svc_async.wire.params import timestamp
 from svc_async.wire.route import Request, Surface
@@ -140,12 +140,12 @@ class UserList(abc.ABC, Generic[T]):
         encoder = MemberEncoder(names=self._rules.identifiers, **attrs.asdict(reading))
         return MemberReader(encoder, self._rules.identifiers, self.sizes.slice_rows)
 
-    def _read(self, members: Members, operation: UserOperation, reading: Reading) -> RowSource:
+    def _read(self, members: Members | EncodedSlices, operation: UserOperation, reading: Reading) -> RowSource:
         source = self._create_reader(reading).read(members, operation)
         times = {name: timestamp(moment) for name, moment in operation.times}
         return attrs.evolve(source, settings={**attrs.asdict(reading), **times})
 
-    async def _run_members(self, members: Members, operation: UserOperation, call: JobCall) -> Report:
+    async def _run_members(self, members: Members | EncodedSlices, operation: UserOperation, call: JobCall) -> Report:
         if call.cluster is None:
             source = self._read(members, operation, call.reading)
             del members

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 import attrs
 
@@ -39,11 +39,12 @@ from svc_async.batch.report import Receipt, Report
 from svc_async.batch.settings import JobSizes
 from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
+from svc_async.batch.sync.ledger import PartJob
 from svc_async.batch.sync.location import StateLocation, check_location, check_shared, open_sync_state
 from svc_async.batch.sync.product_slices import ListedProducts, SpilledProducts
 from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.snapshot import SliceSpill, Snapshot
-from svc_async.batch.sync.sync import Sync, make_ledgers
+from svc_async.batch.sync.sync import Sync
 from svc_async.batch.uploader import Uploader
 from svc_async.errors import InvalidArgument
 from svc_async.sources.rows import ArrowTable
@@ -165,7 +166,13 @@ class Products(CatalogProducts):
             with SliceSpill(store.folder) as spill:
                 return await Sync(
                     target=CatalogTarget(
-                        products=attrs.evolve(self, create_ledger=make_ledgers(store)),
+                        list_products=self.list,
+                        send_products=lambda rows, on_result, job: self._run_part(
+                            self._read(rows), Upserts(self.product_catalog_id, self._host, on_result), job
+                        ),
+                        delete_products=lambda keys, job: self._run_part(
+                            read_keys(keys, self.sizes.slice_rows), Deletions(self.product_catalog_id, self._host), job
+                        ),
                         snapshot=SpilledProducts(rows, spill)
                         if isinstance(rows, Snapshot)
                         else ListedProducts(rows, self._check_first),
@@ -180,6 +187,12 @@ class Products(CatalogProducts):
                         part: build(product_catalog_id=self.product_catalog_id) for part, build in SYNC_ROUTES.items()
                     },
                 ).run()
+
+    async def _run_part(self, source: RowSource, destination: Destination[Any], job: PartJob) -> Report:
+        """Send a part of a sync."""
+        products = attrs.evolve(self, create_ledger=job.ledger.create)
+        call = JobCall(settings=job.settings, observers=job.observers)
+        return await products._create_uploader(source, destination, call).run()  # noqa: SLF001 - the same class
 
     @asynccontextmanager
     async def _open_rows(

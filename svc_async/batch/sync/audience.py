@@ -14,19 +14,19 @@ from collections.abc import (
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
-from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
+from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS, BatchOperationType
 from svc_async.batch.report import Failure, Report
-from svc_async.batch.settings import BatchSettings, Observers, Reading
+from svc_async.batch.settings import BatchSettings, Reading
 from svc_async.batch.source import slice_rows
+from svc_async.batch.sync.ledger import PartJob
 from svc_async.batch.sync.plan import Entries, Removal, has_name
 from svc_async.batch.sync.settings import MAX_TIME
 from svc_async.batch.sync.snapshot import SliceSpill, Snapshot, SnapshotSlice
-from svc_async.batch.sync.store import Removals, SelectedRows
-from svc_async.batch.sync.sync import UpsertObservers
+from svc_async.batch.sync.state import Removals, SelectedRows
 from svc_async.batch.sync.user_slices import KINDS, find_users, pack_users, unpack_users
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
@@ -37,7 +37,7 @@ from svc_async.users.packed import IdentifierSet
 from svc_async.users.tables import Columns, Rows
 from svc_async.value_rules import DURATION, or_none
 
-__all__ = ["AudienceCalls", "AudienceTarget", "MemberRows"]
+__all__ = ["AudienceTarget", "MemberRows"]
 
 _NAMES: Mapping[int, str] = MappingProxyType({kind: name for name, kind in KINDS.items()})
 _MIN_LIFETIME = timedelta(days=1)
@@ -89,20 +89,6 @@ class MemberRows:
         return table if isinstance(table, Columns) else rows
 
 
-class AudienceCalls(Protocol):
-    """The calls that a sync makes."""
-
-    @property
-    def upload(self) -> Callable[..., Awaitable[Report]]:
-        """Add members or renew them."""
-        ...
-
-    @property
-    def remove(self) -> Callable[..., Awaitable[Report]]:
-        """Remove members."""
-        ...
-
-
 @attrs.frozen(kw_only=True)
 class AudienceTarget:
     """An audience, and the members that it is to have.
@@ -111,7 +97,7 @@ class AudienceTarget:
     keeps its hash (a partner's own id is kept unhashed, since it is sent so), to be able to remove the member.
 
     Attributes:
-        users: the users of the audience.
+        send_part: sends rows of a part: uploads or removes them, with the time when they expire.
         snapshot: all who are to belong to it.
         spill: keeps them until they are sent.
         lifetime: how long members stay that are sent; by default 13 months, as the service has it.
@@ -121,7 +107,7 @@ class AudienceTarget:
         InvalidArgument: members would leave too early.
     """
 
-    users: AudienceCalls
+    send_part: Callable[[BatchOperationType, Columns | EncodedSlices, PartJob, datetime | None], Awaitable[Report]]
     snapshot: Snapshot = attrs.field(repr=False)
     spill: SliceSpill
     lifetime: timedelta | None = None
@@ -171,28 +157,15 @@ class AudienceTarget:
         """Return the failure of a member with the place of its row."""
         return self.snapshot.locate(failure)
 
-    async def remove(self, removals: Removals, observers: Observers) -> Report:
+    async def remove(self, removals: Removals, job: PartJob) -> Report:
         """Remove members by the identifier that identifies them."""
         rows = Columns(tuple(IDENTIFIERS), _write_removals(removals))
-        return await self.users.remove(rows, **_keywords(self.settings), **_list_observers(observers))
+        return await self.send_part(BatchOperationType.DELETE, rows, job, None)
 
-    async def send(self, upserts: SelectedRows, observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
+    async def send(self, upserts: SelectedRows, job: PartJob, *, expires_at: datetime | None) -> Report:
         """Add members or renew them."""
-        return await self.users.upload(
-            EncodedSlices(unpack_users(self.spill.read(upserts.find))),
-            expires_at=expires_at,
-            **_keywords(self.settings),
-            **_list_observers(observers),
-        )
-
-
-def _keywords(settings: BatchSettings) -> Mapping[str, Any]:
-    # Every key comes once; but a request that is applied late could undo a later part if nobody waited for it.
-    return attrs.asdict(attrs.evolve(settings, ordering="key"), recurse=False)
-
-
-def _list_observers(observers: Observers) -> Mapping[str, Any]:
-    return {field.name: getattr(observers, field.name) for field in attrs.fields(Observers)}
+        rows = EncodedSlices(unpack_users(self.spill.read(upserts.find)))
+        return await self.send_part(BatchOperationType.UPDATE, rows, job, expires_at)
 
 
 async def _write_removals(removals: Removals) -> AsyncIterator[Sequence[Sequence[str | None]]]:

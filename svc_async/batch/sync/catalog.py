@@ -2,54 +2,33 @@
 
 import asyncio
 from array import array
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Mapping,
-)
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
 from svc_async.ads.products import Product, ProductUpsertResult
-from svc_async.batch.report import Failure, Receipt, Report
-from svc_async.batch.settings import BatchSettings, Observers
+from svc_async.batch.report import Failure, Report
+from svc_async.batch.settings import BatchSettings
+from svc_async.batch.sync.ledger import PartJob
 from svc_async.batch.sync.plan import Entries, Removal
 from svc_async.batch.sync.product_slices import ProductSnapshot, find_key
-from svc_async.batch.sync.store import Removals, SelectedRows
-from svc_async.batch.sync.sync import UpsertObservers
+from svc_async.batch.sync.state import Removals, SelectedRows
 from svc_async.engine.paging import Pager
 from svc_async.sources.source import find_id
 
-__all__ = ["CatalogCalls", "CatalogTarget", "list_names"]
+__all__ = ["CatalogTarget", "list_names"]
 
 _CHECKED_AT_ONCE = 100
 """Products that are checked before other tasks run: some milliseconds."""
 _NAMES = ("id", "product_key", "item_group_key")
 
-
-class CatalogCalls(Protocol):
-    """The calls that a sync makes."""
-
-    @property
-    def list(self) -> Callable[..., Pager[Product]]:
-        """List products."""
-        ...
-
-    @property
-    def upsert(self) -> Callable[..., Awaitable[Report]]:
-        """Create or change products."""
-        ...
-
-    @property
-    def delete(self) -> Callable[..., Awaitable[Report]]:
-        """Delete products."""
-        ...
+SendProducts = Callable[
+    [Iterable[Product | Mapping[str, Any]], Callable[[ProductUpsertResult], object], PartJob], Awaitable[Report]
+]
+"""Sends products, and calls a function with each result."""
 
 
 @attrs.frozen(kw_only=True)
@@ -60,13 +39,17 @@ class CatalogTarget:
     from the answer. Where the answer was lost, the catalog is listed to find it.
 
     Attributes:
-        products: the products of the catalog.
+        list_products: lists the products of the catalog, as `products.list`.
+        send_products: sends some.
+        delete_products: deletes some by their keys.
         snapshot: all products that it is to have.
         accepts: whether a product keeps the rules, so that it is sent.
         settings: how rows are sent.
     """
 
-    products: CatalogCalls
+    list_products: Callable[..., Pager[Product]]
+    send_products: SendProducts
+    delete_products: Callable[[AsyncIterable[str], PartJob], Awaitable[Report]]
     snapshot: ProductSnapshot = attrs.field(repr=False)
     accepts: Callable[[object], bool] = attrs.field(repr=False)
     settings: BatchSettings = attrs.field(factory=BatchSettings)
@@ -104,20 +87,22 @@ class CatalogTarget:
         """Return the failure of a product with the place of its row."""
         return self.snapshot.locate(failure)
 
-    async def remove(self, removals: Removals, observers: Observers) -> Report:
+    async def remove(self, removals: Removals, job: PartJob) -> Report:
         """Delete products for good."""
         unknown = {position: _name(each) async for position, each in removals.each() if each.service_key is None}
         found = await self._find_keys(set(unknown.values()))
         removals.record_missing(position for position, name in unknown.items() if name not in found)
-        deletions = _NumberedDeletions(removals, observers)
-        report = await self.products.delete(
-            deletions.keys(found),
-            **self._keywords(),
-            progress=observers.progress,
-            on_receipt=deletions.on_receipt,
-            on_failure=deletions.on_failure,
-        )
-        await self._accept_missing(removals, deletions.failed)
+        numbers = job.ledger.numbers = array("Q")
+
+        async def read_keys() -> AsyncIterator[str]:
+            async for position, removal in removals.each():
+                known = removal.service_key or found.get(_name(removal))
+                if known is not None:
+                    numbers.append(position)
+                    yield known
+
+        report = await self.delete_products(read_keys(), job)
+        await self._accept_missing(removals, job.ledger.failed)
         return report
 
     async def _accept_missing(self, removals: Removals, failed: Collection[int]) -> None:
@@ -131,25 +116,17 @@ class CatalogTarget:
     async def send(
         self,
         upserts: SelectedRows,
-        observers: UpsertObservers,
+        job: PartJob,
         *,
         expires_at: datetime | None,  # noqa: ARG002 - products do not expire
     ) -> Report:
-        """Create or change products."""
-        collector = _KeyCollector(observers)
-        return await self.products.upsert(
-            self.snapshot.select(upserts),
-            **self._keywords(),
-            progress=observers.progress,
-            on_receipt=collector.on_receipt,
-            on_failure=observers.on_failure,
-            on_result=collector.on_result,
-        )
+        """Create or change products, and record the keys that the service has given them."""
 
-    def _keywords(self) -> Mapping[str, Any]:
-        # Every key comes once; but a request that is applied late could undo a later part if nobody waited for it.
-        keywords = attrs.asdict(attrs.evolve(self.settings, ordering="key"), recurse=False)
-        return {name: value for name, value in keywords.items() if name != "users_per_operation"}
+        def record_key(result: ProductUpsertResult) -> None:
+            if result.id is not None and result.product_key is not None:
+                job.ledger.service_keys[find_key(result.id)] = result.product_key
+
+        return await self.send_products(self.snapshot.select(upserts), record_key, job)
 
     async def _find_keys(self, ids: set[str]) -> Mapping[str, str]:
         """Find the service's keys of products whose answers were lost.
@@ -165,7 +142,7 @@ class CatalogTarget:
         found: dict[str, str] = {}
         if not ids:
             return found
-        async for product in list_names(self.products.list):
+        async for product in list_names(self.list_products):
             product_id, product_key = product.get("id"), product.get("product_key")
             if product_id in ids and product_key is not None:
                 found[product_id] = product_key
@@ -201,52 +178,6 @@ async def _list_plain(products: Pager[Product]) -> AsyncIterator[Mapping[str, st
 
 def _find_names(find: Callable[[str], object]) -> Mapping[str, str]:
     return {name: value for name in _NAMES if isinstance(value := find(name), str)}
-
-
-@attrs.define
-class _KeyCollector:
-    """Passes on the service's keys of products before the receipt that settles them."""
-
-    observers: UpsertObservers
-    keys: dict[bytes, str] = attrs.field(factory=dict[bytes, str])
-
-    def on_result(self, result: ProductUpsertResult) -> None:
-        if result.id is not None and result.product_key is not None:
-            self.keys[find_key(result.id)] = result.product_key
-
-    def on_receipt(self, receipt: Receipt) -> None:
-        self.observers.on_service_keys(self.keys)
-        self.keys = {}
-        if self.observers.on_receipt is not None:
-            self.observers.on_receipt(receipt)
-
-
-@attrs.define
-class _NumberedDeletions:
-    """Keeps the position of the removal for each deletion, since not all removals have a key."""
-
-    removals: Removals
-    observers: Observers
-    positions: "array[int]" = attrs.field(factory=lambda: array("Q"))
-    failed: set[int] = attrs.field(factory=set[int])
-
-    async def keys(self, found: Mapping[str, str]) -> AsyncIterator[str]:
-        async for position, removal in self.removals.each():
-            known = removal.service_key or found.get(_name(removal))
-            if known is not None:
-                self.positions.append(position)
-                yield known
-
-    def on_receipt(self, receipt: Receipt) -> None:
-        if self.observers.on_receipt is not None:
-            positions = [self.positions[position] for position in receipt.positions]
-            self.observers.on_receipt(attrs.evolve(receipt, positions=positions))
-
-    def on_failure(self, failure: Failure) -> None:
-        position = self.positions[failure.position]
-        self.failed.add(position)
-        if self.observers.on_failure is not None:
-            self.observers.on_failure(attrs.evolve(failure, position=position))
 
 
 def _name(removal: Removal) -> str:

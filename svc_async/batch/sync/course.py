@@ -7,7 +7,7 @@ import attrs
 
 from svc_async.batch.report import JobPhase, Progress, Wait
 from svc_async.batch.sync.plan import Entries, Plan
-from svc_async.batch.sync.store import OnPage
+from svc_async.batch.sync.state import OnPage
 from svc_async.clock import Clock
 
 __all__ = ["SyncCourse"]

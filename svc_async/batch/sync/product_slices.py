@@ -14,7 +14,7 @@ from svc_async.batch.report import Failure
 from svc_async.batch.source import slice_rows
 from svc_async.batch.sync.plan import Entries
 from svc_async.batch.sync.snapshot import SliceSpill, Snapshot, SnapshotSlice
-from svc_async.batch.sync.store import SelectedRows
+from svc_async.batch.sync.state import SelectedRows
 from svc_async.errors import InvalidArgument
 from svc_async.sources.source import find_id
 from svc_async.wire.writing import to_plain

@@ -32,18 +32,29 @@ from svc_async.batch.sync.pages.spill import Blobs, Spill, report_unwritable
 from svc_async.batch.sync.pages.tables import StateTables
 from svc_async.batch.sync.plan import STAGES, Entries, FindLinked, Part, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading, find_rest
-from svc_async.batch.sync.store import OnPage, ignore_page
 from svc_async.errors import SvcError
 
-__all__ = ["SyncState"]
+__all__ = ["OnPage", "Removals", "SelectedRows", "SyncState"]
 
 T = TypeVar("T")
+
+OnPage = Callable[[int, int], object]
+"""Called as the pages of a state are worked on: how many are done, and of how many."""
 
 _DAY = 86_400
 
 
+def _ignore_page(_done: int, _total: int) -> None:
+    """Tell nobody."""
+
+
 class SyncState:
-    """A `SyncStore` over tables; use it as a context manager.
+    """The state of one list, over tables; use it as a context manager.
+
+    A plan is stored before anything is sent, and only what the service accepted changes the state. Rows of a plan
+    without a recorded outcome are in doubt: they are sent again if they are in the next snapshot, and removed if not.
+    Every method raises SvcError if the state cannot be read or written, or if another process has taken it up. Outcomes
+    are stored with the next `admit` or `finish`.
 
     Attributes:
         folder: where temporary files may be created.
@@ -101,10 +112,26 @@ class SyncState:
         replace: bool = False,
         find_linked: FindLinked | None = None,
         keep_unread: bool = False,
-        on_settled: OnPage = ignore_page,
-        on_compared: OnPage = ignore_page,
+        on_settled: OnPage = _ignore_page,
+        on_compared: OnPage = _ignore_page,
     ) -> Plan:
-        """Return what a whole snapshot changes; see `SyncStore`."""
+        """Return what a whole snapshot changes; nothing of it is stored until `begin`. Other tasks run between entries.
+
+        What an earlier run left is settled first. If several rows have the same key, the last one counts.
+
+        Args:
+            snapshot: all that the list is to contain.
+            now: rows that expired before are not on the list.
+            soon: rows that expire before are sent again.
+            quarantine: for how many seconds requests of an earlier run may still take effect.
+            replace: whether a row that the list may have with another content is removed before it is sent, because
+                sending only adds.
+            find_linked: finds rows that the removal of others removes as well; None if there are none.
+            keep_unread: whether nothing is removed if the snapshot has a row whose key cannot be read: it may be what
+                would be removed.
+            on_settled: called with each page to which outcomes of an earlier run are applied.
+            on_compared: called with each page that is compared.
+        """
         self._opened = self._opened or now.after(self._tables.delay)
         await self.settle(on_page=on_settled)
         if self._comparison is not None:
@@ -130,8 +157,13 @@ class SyncState:
         self._selection = comparison.selection
         return plan
 
-    async def begin(self, *, expires: datetime | None = None, on_page: OnPage = ignore_page) -> None:
-        """Store the plan; see `SyncStore`."""
+    async def begin(self, *, expires: datetime | None = None, on_page: OnPage = _ignore_page) -> None:
+        """Store the plan: from now on its rows are in doubt until their outcome is recorded.
+
+        Args:
+            expires: when the rows that are sent will expire.
+            on_page: called with each page that is written.
+        """
         comparison = self._comparison
         if comparison is None:
             raise RuntimeError("nothing was compared")
@@ -151,7 +183,7 @@ class SyncState:
         comparison.close()
 
     async def removals(self, stage: Stage) -> AsyncIterator[Sequence[Removal]]:
-        """Yield the rows to remove, page by page; see `SyncStore`."""
+        """Iterate over the rows to remove in a stage, some at a time; their numbers are consecutive."""
         pages, number = self._about.pages, 0
         planned_pages = await self._records.list_planned(pages)
         if stage == "later":
@@ -167,11 +199,11 @@ class SyncState:
                 number += len(places)
 
     def upserts(self, rows: Iterable[T], stage: Stage) -> Iterator[T]:
-        """Select the rows to send from the rows of the snapshot; see `SyncStore`."""
+        """Select the rows to send in a stage from the rows of the snapshot, read again from its start."""
         return self._selection.choose(rows, stage)
 
     def find_upserts(self, rows: range, stage: Stage) -> Sequence[int]:
-        """Return which of some rows are sent in a stage; see `SyncStore`."""
+        """Return which of some rows of the snapshot are sent in a stage, counted from the first of them."""
         return self._selection.find(rows, stage)
 
     def find_position(self, number: int) -> int:
@@ -179,7 +211,7 @@ class SyncState:
         return self._selection.find_position(number)
 
     def is_change(self, position: int) -> bool:
-        """Return whether the list has a row to send with another content; see `SyncStore`."""
+        """Return whether the list has a row to send with another content; it may be asked until `begin`."""
         return self._comparison is not None and self._comparison.changes.codes[position] > 0
 
     def find_rest(self, now: ClockReading, quarantine: float) -> float:
@@ -193,26 +225,46 @@ class SyncState:
             self._about = attrs.evolve(self._about, late=None)
 
     def start(self, part: Part, stage: Stage) -> None:
-        """Turn to a part of the plan."""
+        """Turn to a part of the plan; it counts as begun with the first `admit`."""
         self._sendings.start(part, stage)
 
     async def admit(self, read_clocks: Callable[[], ClockReading]) -> None:
-        """Note that a request is about to be sent, and store the outcomes that wait; see `SyncStore`."""
+        """Note that a request of the part is about to be sent; when it returns, that is stored.
+
+        Args:
+            read_clocks: returns the present moment.
+        """
         await self._store_outcomes()
         async with self._writing:
             await self._sendings.admit(read_clocks())
 
     def check_sendable(self, now: ClockReading) -> None:
-        """Make sure that a request may be sent at this moment; see `SyncStore`."""
+        """Make sure that a request may be sent at this moment; call it directly before the bytes go out.
+
+        Raises:
+            NoLongerSendable: it was admitted too long ago, and another process may have taken up the state.
+        """
         self._sendings.check_sendable(now)
 
     async def finish(self, *, in_doubt: bool, complete: bool) -> None:
-        """Note that the part is over, and no request of it is under way; see `SyncStore`."""
+        """Note that the part is over.
+
+        Args:
+            in_doubt: whether rows without a recorded outcome may have been sent.
+            complete: whether all rows have a result.
+        """
         await self._store_outcomes()
         await self._sendings.finish(in_doubt=in_doubt, complete=complete)
 
     async def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
-        """Return when the last requests were sent that a governor has not counted; see `SyncStore`."""
+        """Return when the last requests of each part were sent that a governor has not counted.
+
+        They are never fewer than were sent, and no time is earlier than it was. What is admitted from now on is counted
+        by this governor; if it also counted the last request, it has counted all.
+
+        Args:
+            governor: identifies it among those of all processes.
+        """
         return await self._sendings.find_sent(governor)
 
     def record_accepted(self, part: Part, numbers: Sequence[int]) -> None:
@@ -220,19 +272,25 @@ class SyncState:
         self._outcomes.add(part, RowOutcome.ACCEPTED, numbers)
 
     def record_failed(self, part: Part, numbers: Sequence[int]) -> None:
-        """Record rows that certainly had no effect."""
+        """Record rows that certainly had no effect; on the list they are as before."""
         self._outcomes.add(part, RowOutcome.NO_EFFECT, numbers)
 
     def record_unknown(self, part: Part, numbers: Sequence[int]) -> None:
-        """Record rows that failed after they were sent."""
+        """Record rows that failed after they were sent, so that they may be on the list; they are in doubt."""
         self._outcomes.add(part, RowOutcome.UNKNOWN, numbers)
 
     def record_service_keys(self, service_keys: Mapping[bytes, str]) -> None:
         """Record the service's own keys of upserts, by their key."""
         self._outcomes.add_service_keys(service_keys)
 
-    async def settle(self, *, on_page: OnPage = ignore_page) -> None:
-        """Apply the recorded outcomes, in one transaction; see `SyncStore`."""
+    async def settle(self, *, on_page: OnPage = _ignore_page) -> None:
+        """Apply the recorded outcomes to the state; rows of the plan without one are in doubt from now on.
+
+        It is done completely or not at all; the next `compare` repeats it if it was not.
+
+        Args:
+            on_page: called with each page that is written.
+        """
         await self._store_outcomes()
         if await self._records.has_plan():
             with report_unwritable(self.folder):
@@ -322,3 +380,52 @@ def _find_last_day(expires: datetime) -> int:
     """Return the last day of which a row that expires then is on the list for some time; days count from 1970."""
     seconds = int(expires.astimezone(UTC).timestamp()) - 1
     return min(seconds // _DAY, NEVER - 1)
+
+
+@attrs.frozen
+class Removals:
+    """The rows to remove in a stage, some at a time; they can be iterated again.
+
+    Attributes:
+        state: the state that lists them.
+        stage: the stage.
+        first: how many removals there are before.
+    """
+
+    state: SyncState
+    stage: Stage
+    first: int
+
+    def __aiter__(self) -> AsyncIterator[Sequence[Removal]]:
+        return self.state.removals(self.stage)
+
+    async def each(self) -> AsyncIterator[tuple[int, Removal]]:
+        """Yield each of them with its position, which counts those of the stage."""
+        async for removals in self:
+            for removal in removals:
+                yield removal.number - self.first, removal
+
+    def record_missing(self, positions: Iterable[int]) -> None:
+        """Record rows that need not be removed, because the list does not have them."""
+        self.state.record_accepted("removals", [self.first + position for position in positions])
+
+
+@attrs.frozen
+class SelectedRows:
+    """The rows to send in a stage.
+
+    Attributes:
+        state: the state that selects them.
+        stage: the stage.
+    """
+
+    state: SyncState
+    stage: Stage
+
+    def choose(self, rows: Iterable[T]) -> Iterator[T]:
+        """Select them from the rows of the source, read again from its start."""
+        return self.state.upserts(rows, self.stage)
+
+    def find(self, rows: range) -> Sequence[int]:
+        """Return which of some consecutive rows of the source are among them, counted from the first of these."""
+        return self.state.find_upserts(rows, self.stage)

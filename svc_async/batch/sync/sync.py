@@ -6,47 +6,27 @@ Removals go first: the service removes whoever has an identifier, and a user who
 an earlier run may still take effect, what could cross them is sent in a second stage, when the quarantine is over.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import attrs
 
-from svc_async.batch.journal.journal import LedgerFactory
-from svc_async.batch.lane import Lane
-from svc_async.batch.ledger import Ledger
 from svc_async.batch.recovery import summarize
-from svc_async.batch.report import Failure, Progress, Receipt, Report
+from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.sender import Sender
-from svc_async.batch.settings import BatchSettings, Observers
+from svc_async.batch.settings import BatchSettings
 from svc_async.batch.sync.course import SyncCourse
+from svc_async.batch.sync.ledger import PartJob, SyncLedger, notify, read_clocks
 from svc_async.batch.sync.plan import STAGES, Entries, FindLinked, Part, Plan, Stage
 from svc_async.batch.sync.report import SyncReport
-from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.settings import SyncObservers, SyncSettings
-from svc_async.batch.sync.store import Removals, SelectedRows, SyncStore
-from svc_async.clock import Clock, find_boot, read_boottime
+from svc_async.batch.sync.state import Removals, SelectedRows, SyncState
+from svc_async.clock import Clock
 from svc_async.errors import BatchError, Sent, SvcError
 from svc_async.wire.route import Request
 
-__all__ = ["Sync", "SyncTarget", "UpsertObservers", "make_ledgers"]
-
-T = TypeVar("T")
-
-_NOT_SENT = frozenset({"INVALID_ROW", "TOO_LARGE"})
-_RECORDED_TOGETHER = 10_000
-"""Failed rows that are recorded in one statement."""
-
-
-@attrs.frozen(kw_only=True)
-class UpsertObservers(Observers):
-    """Functions that are called as rows are sent.
-
-    Attributes:
-        on_service_keys: called with the service's own keys of rows, before the receipt that settles them.
-    """
-
-    on_service_keys: Callable[[Mapping[bytes, str]], object]
+__all__ = ["Sync", "SyncTarget"]
 
 
 class SyncTarget(Protocol):
@@ -92,11 +72,11 @@ class SyncTarget(Protocol):
         """Return the failure of a row, whose position counts those of the source, with the place of the row."""
         ...
 
-    async def remove(self, removals: Removals, observers: Observers) -> Report:
-        """Remove rows; positions count them."""
+    async def remove(self, removals: Removals, job: PartJob) -> Report:
+        """Remove rows; positions count them, unless the ledger of the job has their numbers."""
         ...
 
-    async def send(self, upserts: SelectedRows, observers: UpsertObservers, *, expires_at: datetime | None) -> Report:
+    async def send(self, upserts: SelectedRows, job: PartJob, *, expires_at: datetime | None) -> Report:
         """Send rows, which expire at a time; positions count them."""
         ...
 
@@ -115,7 +95,7 @@ class Sync:
     """
 
     target: SyncTarget
-    state: SyncStore
+    state: SyncState
     settings: SyncSettings = attrs.field(factory=SyncSettings)
     observers: SyncObservers = attrs.field(factory=SyncObservers)
     sender: Sender = attrs.field(repr=False)
@@ -133,7 +113,7 @@ class Sync:
         Raises:
             InvalidArgument: the source cannot be read, or too much would be removed; nothing was sent.
             SvcError: the state cannot be used; nothing was sent.
-            BatchError: it could not be finished, or the source raised what is no `SvcError`; its report is a
+            BatchError: it could not be finished, or the source raised what is not a `SvcError`; its report is a
                 `SyncReport`. The next sync resumes it.
         """
         try:
@@ -143,7 +123,7 @@ class Sync:
         except Exception as error:  # whatever the source may raise
             message = f"the sync ended early: {summarize(error)}; nothing was sent"
             raise BatchError(message, report=SyncReport(plan=Plan()), sent=Sent.NO) from error
-        _notify(self.observers.on_plan, plan)
+        notify(self.observers.on_plan, plan)
         if self.settings.dry_run:
             return SyncReport(plan=plan)
         plan.check(self.settings.max_removal_share)
@@ -154,7 +134,7 @@ class Sync:
     async def _compare(self) -> Plan:
         plan = await self.state.compare(
             self._course.count_rows(self.target.entries()),
-            now=_read_clocks(self.sender.clock),
+            now=read_clocks(self.sender.clock),
             soon=self.sender.clock.now() + self.settings.refresh_within,
             quarantine=self.target.settings.quarantine,
             replace=self.target.replaces,
@@ -191,13 +171,13 @@ class Sync:
             for part, sent_at in (await self.state.find_sent(self.sender.governor_id)).items():
                 self.sender.restore(self.requests[part], sent_at)
         observers = attrs.evolve(self.observers, progress=self._course.announce_sent)
-        run = _PlanRun(self.target, self.state, observers, plan, expires_at)
+        run = _PlanRun(self.target, self.state, clock, observers, plan, expires_at)
         try:
             for stage in STAGES:
                 if plan.count("removals", stage) + plan.count("upserts", stage):
                     await self._wait(stage)
                     await run.send(stage)
-            self.state.forget_late(_read_clocks(clock), self.target.settings.quarantine)
+            self.state.forget_late(read_clocks(clock), self.target.settings.quarantine)
             await self.state.settle(on_page=self._course.count_pages("settling"))
         except BatchError as error:
             raise run.describe_failure(str(error)) from error.__cause__
@@ -209,9 +189,9 @@ class Sync:
         """Wait until what is sent in a stage cannot be crossed by requests of earlier runs."""
         if stage == "later":
             clock = self.sender.clock
-            rest = self.state.find_rest(_read_clocks(clock), self.target.settings.quarantine)
+            rest = self.state.find_rest(read_clocks(clock), self.target.settings.quarantine)
             self._course.announce_wait(rest)
-            _notify(self.observers.on_wait, rest)
+            notify(self.observers.on_wait, rest)
             await clock.sleep(rest)
 
 
@@ -220,7 +200,8 @@ class _PlanRun:
     """Carries out a plan, stage by stage."""
 
     target: SyncTarget
-    state: SyncStore
+    state: SyncState
+    clock: Clock
     observers: SyncObservers
     plan: Plan
     expires_at: datetime | None
@@ -238,148 +219,32 @@ class _PlanRun:
         """
         if self.plan.count("removals", stage):
             removals = Removals(self.state, stage, self.plan.count_before("removals", stage))
-            await self._run("removals", stage, lambda observers: self.target.remove(removals, observers))
+            await self._run("removals", stage, lambda job: self.target.remove(removals, job))
         if self.plan.count("upserts", stage):
             upserts = SelectedRows(self.state, stage)
-            await self._run(
-                "upserts", stage, lambda observers: self.target.send(upserts, observers, expires_at=self.expires_at)
-            )
+            await self._run("upserts", stage, lambda job: self.target.send(upserts, job, expires_at=self.expires_at))
 
     def describe_failure(self, message: str) -> BatchError:
         """Return the error of a sync that ended early."""
         return BatchError(message, report=self.report, sent=self.report.total.find_sent())
 
-    async def _run(self, part: Part, stage: Stage, work: Callable[[UpsertObservers], Awaitable[Report]]) -> None:
-        observers = self.observers
-        if part == "removals":
-            observers = attrs.evolve(observers, on_failure=observers.on_removal_failure)
-        recorder = _PartRecorder(
-            self.state,
-            part,
-            observers,
+    async def _run(self, part: Part, stage: Stage, work: Callable[[PartJob], Awaitable[Report]]) -> None:
+        job = PartJob(
+            # Every key comes once; but a request that is applied late could undo a later part if nobody waited for it.
+            settings=attrs.evolve(self.target.settings, ordering="key"),
+            ledger=SyncLedger(0, self.state, self.clock, part, self.plan.count_before(part, stage)),
+            tells=self.observers,
             locate=self.target.locate,
-            first=self.plan.count_before(part, stage),
             before=self._progress,
         )
         self.state.start(part, stage)
         try:
-            await recorder.run(work)
+            await job.run(work)
         finally:
-            self._progress = recorder.before + recorder.progress
+            self._progress = job.before + job.progress
             name = "removed" if part == "removals" else "sent"
-            self.report = attrs.evolve(self.report, **{name: getattr(self.report, name) + recorder.report})
-
-
-@attrs.define
-class _PartRecorder:
-    """Records what becomes of a part in one stage, and passes it on to the observers.
-
-    Attributes:
-        locate: finds the place of a row of the source.
-        first: how many rows of the part were sent in the stage before.
-        before: the progress of what was done before.
-    """
-
-    state: SyncStore
-    part: Part
-    observers: Observers
-    locate: Callable[[Failure], Failure]
-    first: int
-    before: Progress
-    progress: Progress = attrs.field(factory=Progress, init=False)
-    report: Report = attrs.field(factory=Report, init=False)
-    _accepted: int = attrs.field(default=0, init=False)
-    _failed: int = attrs.field(default=0, init=False)
-    _waiting: dict[bool, list[int]] = attrs.field(factory=lambda: {True: [], False: []}, init=False)
-
-    async def run(self, work: Callable[[UpsertObservers], Awaitable[Report]]) -> None:
-        observers = UpsertObservers(
-            progress=self._on_progress,
-            on_receipt=self._on_receipt,
-            on_failure=self._on_failure,
-            on_service_keys=self.state.record_service_keys,
-        )
-        try:
-            await self._finish(await work(observers), complete=True)
-        except BatchError as error:
-            if isinstance(error.report, Report):
-                await self._finish(error.report, complete=False)
-            raise
-        finally:
-            self._record_failures()
-
-    async def _finish(self, report: Report, *, complete: bool) -> None:
-        self._record_failures()
-        self.report = attrs.evolve(report, failures=tuple(map(self._locate, report.failures)))
-        # An error of an observer or of the state may have kept results from being recorded.
-        is_recorded = (self._accepted, self._failed, 0) == (report.accepted, report.failed, report.coalesced)
-        await self.state.finish(in_doubt=bool(report.in_doubt) or not is_recorded, complete=complete)
-
-    def _on_progress(self, progress: Progress) -> None:
-        self.progress = progress
-        self.report = Report.from_progress(progress)
-        _notify(self.observers.progress, self.before + progress)
-
-    def _on_receipt(self, receipt: Receipt) -> None:
-        self.state.record_accepted(self.part, _shift(receipt.positions, self.first))
-        self._accepted += len(receipt.positions)
-        _notify(self.observers.on_receipt, receipt)
-
-    def _on_failure(self, failure: Failure) -> None:
-        # A row that was sent may have been applied before it was refused, so it is in doubt.
-        numbers = self._waiting[failure.code in _NOT_SENT]
-        numbers.append(self.first + failure.position)
-        if len(numbers) >= _RECORDED_TOGETHER:
-            self._record_failures()
-        _notify(self.observers.on_failure, self._locate(failure))
-
-    def _locate(self, failure: Failure) -> Failure:
-        number = self.first + failure.position
-        if self.part == "removals":
-            return attrs.evolve(failure, position=number)
-        return self.locate(attrs.evolve(failure, position=self.state.find_position(number)))
-
-    def _record_failures(self) -> None:
-        records = {True: self.state.record_failed, False: self.state.record_unknown}
-        for not_sent, numbers in self._waiting.items():
-            records[not_sent](self.part, numbers)
-            self._failed += len(numbers)
-            numbers.clear()
-
-
-@attrs.define(eq=False, slots=False)
-class SyncLedger(Ledger):
-    """The ledger of the jobs of a sync: its state notes each request before it is sent."""
-
-    state: SyncStore
-    clock: Clock
-
-    async def intend(self, _lane: Lane, _packed: Iterable[Collection[int]], /) -> None:
-        """Store that a request is about to be sent."""
-        await self.state.admit(lambda: _read_clocks(self.clock))
-
-    def check_sendable(self) -> None:
-        """Make sure that the request goes out soon after the note."""
-        self.state.check_sendable(_read_clocks(self.clock))
-
-
-def make_ledgers(state: SyncStore) -> LedgerFactory:
-    """Return what creates the ledgers of the jobs of a sync, in place of `create_ledger`."""
-    return lambda _journal, *, lanes, clock, **_: SyncLedger(lanes, state, clock)
-
-
-def _read_clocks(clock: Clock) -> ClockReading:
-    return ClockReading(clock.now(), clock.monotonic(), find_boot(clock), read_boottime(clock))
-
-
-def _shift(positions: Sequence[int], first: int) -> Sequence[int]:
-    return [first + position for position in positions] if first else positions
+            self.report = attrs.evolve(self.report, **{name: getattr(self.report, name) + job.report})
 
 
 def _ignore(_: Progress) -> None:
     """Tell nobody."""
-
-
-def _notify(observer: Callable[[T], object] | None, news: T) -> None:
-    if observer is not None:
-        observer(news)

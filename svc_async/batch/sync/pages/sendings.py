@@ -97,7 +97,7 @@ class Sendings:
             ]
 
     async def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
-        """Return when the last requests were sent that a governor has not counted; see `SyncStore`."""
+        """Return when the last requests were sent that a governor has not counted; see `SyncState`."""
         self._governor = governor
         rows = await self._tables.select("sent")
         found: dict[Part, list[datetime]] = {part: [] for part in PARTS}
