@@ -131,12 +131,15 @@ def postgres_wheel() -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
+def postgres_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if "SVC_TEST_POSTGRES" not in os.environ:
         request.getfixturevalue("postgres_wheel")
+        if not find_spec("fcntl"):
+            pytest.skip("the processes of a run share a server by flock; SVC_TEST_POSTGRES names another one")
     from tests.support.postgres import start_postgres  # noqa: PLC0415 - most tests need no database
 
-    with start_postgres() as url:
+    folder = tmp_path_factory.getbasetemp()
+    with start_postgres(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) as url:
         yield url
 
 
@@ -164,12 +167,3 @@ def bucket(object_store: "ObjectStore", monkeypatch: pytest.MonkeyPatch) -> "Buc
     for name, value in object_store.environment.items():
         monkeypatch.setenv(name, value)
     return object_store.create_bucket()
-
-
-@pytest.fixture(scope="session")
-def dask_cluster() -> Iterator[str]:
-    """The address of the scheduler of a cluster with two worker processes."""
-    from tests.support.dask_cluster import start_dask_cluster  # noqa: PLC0415 - most tests need no cluster
-
-    with start_dask_cluster() as address:
-        yield address

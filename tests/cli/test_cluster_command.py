@@ -2,20 +2,32 @@
 
 import json
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from svc_async import Session
 from svc_async.sandbox import Sandbox
+from tests.support.cluster_jobs import open_cluster
 from tests.support.command import PROGRAM, Call, Command
 from tests.support.contract import PRODUCT
 
-pytestmark = pytest.mark.timeout(300)  # workers import for seconds on a busy machine
 LIST = ("--account", "a1", "--audience", "c1")
+LOCAL = pytest.mark.long("a cluster of processes imports for seconds")
+LONG = pytest.mark.long("a command on a cluster takes half a second")
+
+
+@pytest.fixture
+async def dask_cluster() -> AsyncIterator[str]:
+    """The address of a scheduler."""
+    async with open_cluster() as client:
+        yield client.scheduler.address
 
 
 @pytest.mark.long("the command starts a scheduler and a worker")
+@LOCAL
+@pytest.mark.timeout(300)
 async def test_a_file_is_uploaded_by_processes_on_this_machine(
     command: Command, sandbox: Sandbox, tmp_path: Path, database: str
 ) -> None:
@@ -60,6 +72,8 @@ async def test_a_file_is_uploaded_by_processes_on_this_machine(
 
 
 @pytest.mark.long("the command starts a scheduler and a worker")
+@LOCAL
+@pytest.mark.timeout(300)
 async def test_each_row_that_failed_on_a_cluster_is_listed(
     command: Command, sandbox: Sandbox, tmp_path: Path, database: str
 ) -> None:
@@ -79,6 +93,7 @@ async def test_each_row_that_failed_on_a_cluster_is_listed(
         assert sorted(int(line.split(",")[0]) for line in lines[1:]) == [*range(2, 12_002)]
 
 
+@LONG
 async def test_a_dry_run_of_a_sync_has_a_cluster_read_the_file(
     command: Command, sandbox: Sandbox, tmp_path: Path, database: str, dask_cluster: str
 ) -> None:
@@ -94,6 +109,7 @@ async def test_a_dry_run_of_a_sync_has_a_cluster_read_the_file(
     assert not sandbox.audience(sandbox.audience_id).users
 
 
+@LONG
 async def test_a_catalog_is_synced_with_a_feed_that_a_cluster_reads(
     command: Command, sandbox: Sandbox, tmp_path: Path, database: str, dask_cluster: str
 ) -> None:
@@ -120,6 +136,7 @@ async def test_a_catalog_is_synced_with_a_feed_that_a_cluster_reads(
         ("file://{}/data/people.csv", "people.csv.audience-{}.sync.failures.csv"),
     ],
 )
+@LONG
 async def test_failures_are_listed_beside_a_file_and_else_in_the_current_folder(
     command: Command, sandbox: Sandbox, tmp_path: Path, database: str, dask_cluster: str, *, file: str, listed: str
 ) -> None:

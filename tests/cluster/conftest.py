@@ -1,18 +1,13 @@
-"""A service, a database and a cluster for each test; processes and servers are shared by the whole run."""
+"""A service, a database and a cluster in this process for each test."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from svc_async.sandbox import Sandbox
-from tests.support.cluster_jobs import Workbench, open_workbench
+from tests.support.cluster_jobs import Workbench, open_cluster, open_workbench
 
 
 @pytest.fixture
-async def workbench(
-    dask_cluster: str, postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Workbench]:
-    async with Sandbox() as sandbox, open_workbench(sandbox, dask_cluster, postgres_url, schema) as workbench:
-        for name, value in workbench.environment.items():
-            monkeypatch.setenv(name, value)
+async def workbench(postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Workbench]:
+    async with open_cluster() as client, open_workbench(client, postgres_url, schema, monkeypatch) as workbench:
         yield workbench

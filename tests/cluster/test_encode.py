@@ -8,7 +8,9 @@ from pathlib import Path
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from svc_async.cluster.encode import EncodeSettings, encode_fragment
@@ -68,25 +70,28 @@ EMAILS = st.sampled_from(["a@b.de", "b@b.de", "c@b.de", "A@B.de ", "nobody", "",
 HANDLES = st.sampled_from(["a", "b", "", "not a handle"])
 
 
-@given(
-    st.lists(st.tuples(EMAILS, HANDLES), max_size=40),
-    st.sampled_from(["email,handle", "email,x", "partner_user_id,handle"]),
-    st.integers(1, 5),
-    st.sampled_from([EncodeSettings(), EncodeSettings(bad_identifiers="drop")]),
-)
-def test_shards_of_a_file_are_the_whole_file(
-    write: Write, rows: list[tuple[str, str]], header: str, shards: int, encode: EncodeSettings
-) -> None:
-    path = write("\n".join([header, *map(",".join, rows)]))
-    settings = SourceSettings(mapping={"*": "-"}, fragment_size=60)
-    plan = plan_source(str(path), settings, block_size=30)
-    by_shard = list(map(list_shard, encode_plan(plan, shards, encode)))
-    assert sorted(found for each in by_shard for found in each) == sorted(encode_whole(path, settings, encode))
-    users = [{user for _, user in each if user.startswith("{")} for each in by_shard]
-    assert sum(map(len, users)) == len(set().union(*users))  # equal users are in one shard
-    for each in by_shard:
-        lines = [line for line, user in each if user.startswith("{")]
-        assert lines == sorted(lines)
+@pytest.mark.parametrize("examples", [20, pytest.param(300, marks=pytest.mark.long)])
+def test_shards_of_a_file_are_the_whole_file(write: Write, examples: int) -> None:
+    @hypothesis_settings(max_examples=examples)
+    @given(
+        st.lists(st.tuples(EMAILS, HANDLES), max_size=40),
+        st.sampled_from(["email,handle", "email,x", "partner_user_id,handle"]),
+        st.integers(1, 5),
+        st.sampled_from([EncodeSettings(), EncodeSettings(bad_identifiers="drop")]),
+    )
+    def check(rows: list[tuple[str, str]], header: str, shards: int, encode: EncodeSettings) -> None:
+        path = write("\n".join([header, *map(",".join, rows)]))
+        settings = SourceSettings(mapping={"*": "-"}, fragment_size=60)
+        plan = plan_source(str(path), settings, block_size=30)
+        by_shard = list(map(list_shard, encode_plan(plan, shards, encode)))
+        assert sorted(found for each in by_shard for found in each) == sorted(encode_whole(path, settings, encode))
+        users = [{user for _, user in each if user.startswith("{")} for each in by_shard]
+        assert sum(map(len, users)) == len(set().union(*users))  # equal users are in one shard
+        for each in by_shard:
+            lines = [line for line, user in each if user.startswith("{")]
+            assert lines == sorted(lines)
+
+    check()
 
 
 def test_shards_are_of_about_the_same_size_and_use_all_lanes(write: Write) -> None:

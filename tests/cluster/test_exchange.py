@@ -1,63 +1,56 @@
-"""Rows of one key meet in one shard, in the order of the source, on a real cluster."""
+"""Rows of one key meet in one shard, in the order of the source, also on a real cluster."""
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
+from dask import compute
 from dask.delayed import delayed
-from distributed import Client, Worker, WorkerPlugin
 
 from svc_async.cluster.encode import EncodeSettings
 from svc_async.cluster.exchange import choose_shards, encode_each, exchange
 from svc_async.cluster.files import SourceFile
+from svc_async.cluster.pieces import Piece
 from svc_async.cluster.plan import Fragment, PlannedFile, SourcePlan, SourceSettings
 from svc_async.cluster.planning import plan_source
 from svc_async.cluster.shard_rows import ShardRows
-from tests.support.object_store import Bucket, ObjectStore
+from tests.support.cluster_jobs import open_cluster
 
-pytestmark = pytest.mark.timeout(300)  # workers import for seconds
+pytestmark = pytest.mark.timeout(300)  # the shuffle imports for seconds
 
 SHARDS = 5
-
-
-class _Environment(WorkerPlugin):
-    """Sets the variables of workers, also of one that replaces another that an earlier test has killed."""
-
-    name = "environment of the object store"
-
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self.variables = dict(variables)
-
-    def setup(self, worker: Worker) -> None:
-        del worker
-        os.environ.update(self.variables)
-
-
-@pytest.fixture(scope="module")
-def client(dask_cluster: str, object_store: ObjectStore) -> Iterator[Client]:
-    with Client(dask_cluster) as client:
-        client.register_plugin(_Environment(object_store.environment))
-        yield client
+ROWS = 200
 
 
 def make_table(offset: int) -> str:
-    """Return rows of 300 persons, one in ten of which is none, with another handle in each row."""
-    persons = (f"user{number % 300}@example.com" if number % 10 < 9 else "nobody" for number in range(1_000))
+    """Return rows of 60 persons, one in ten of which is none, with another handle in each row."""
+    persons = (f"user{number % 60}@example.com" if number % 10 < 9 else "nobody" for number in range(ROWS))
     return "\n".join(["email,handle", *(f"{person},h{offset + row}" for row, person in enumerate(persons))])
 
 
 @pytest.fixture
-def plan(bucket: Bucket) -> SourcePlan:
+def plan(tmp_path: Path) -> SourcePlan:
     for number in range(3):
-        bucket.write(f"customers/{number}.csv", make_table(1_000 * number).encode())
-    return plan_source(f"{bucket.url}/customers/*.csv", SourceSettings(fragment_size=4_000), block_size=1_000)
+        (tmp_path / f"{number}.csv").write_text(make_table(ROWS * number))
+    return plan_source(str(tmp_path / "*.csv"), SourceSettings(fragment_size=800), block_size=200)
 
 
-def compute(client: Client, plan: SourcePlan, tasks: Sequence[Any]) -> Sequence[ShardRows]:
-    found = client.gather(client.compute([delayed(list)(task) for task in tasks]))
+Compute = Callable[[Sequence[Any]], Awaitable[Sequence[Sequence[Piece]]]]
+
+
+async def compute_here(tasks: Sequence[Any]) -> Sequence[Sequence[Piece]]:
+    """Compute tasks one after another, without a cluster."""
+    return [list(pieces) for pieces in compute(*tasks, scheduler="synchronous")]
+
+
+async def compute_on_cluster(tasks: Sequence[Any]) -> Sequence[Sequence[Piece]]:
+    async with open_cluster() as client:
+        found: Sequence[Sequence[Piece]] = await client.gather(client.compute([delayed(list)(task) for task in tasks]))
+        return found
+
+
+def read_all(found: Sequence[Sequence[Piece]], plan: SourcePlan) -> Sequence[ShardRows]:
     return [ShardRows.read([piece.read() for piece in pieces], plan) for pieces in found]
 
 
@@ -73,27 +66,41 @@ def list_users(shard: ShardRows) -> Sequence[tuple[int, str]]:
     return found
 
 
-@pytest.mark.parametrize("most_pieces", [1, 1_000], ids=["by the shuffle", "as pieces"])
-def test_rows_of_a_key_meet_in_one_shard_in_their_order(client: Client, plan: SourcePlan, most_pieces: int) -> None:
+@pytest.mark.parametrize(
+    ("most_pieces", "compute_all"),
+    [
+        pytest.param(1_000, compute_here, id="as pieces"),
+        pytest.param(1_000, compute_on_cluster, id="as pieces on a cluster", marks=pytest.mark.long),
+        pytest.param(1, compute_on_cluster, id="by the shuffle", marks=pytest.mark.long),
+    ],
+)
+async def test_rows_of_a_key_meet_in_one_shard_in_their_order(
+    plan: SourcePlan, most_pieces: int, compute_all: Compute
+) -> None:
     settings = EncodeSettings()
-    shards = compute(client, plan, exchange(plan, settings, shards=SHARDS, most_pieces=most_pieces))
-    fragments = compute(client, plan, encode_each(plan, settings))
+
+    async def exchange_all() -> Sequence[ShardRows]:
+        tasks = exchange(plan, settings, shards=SHARDS, most_pieces=most_pieces)
+        return read_all(await compute_all(tasks), plan)
+
+    shards = await exchange_all()
+    fragments = read_all(await compute_here(encode_each(plan, settings)), plan)
     assert len(fragments) == len(plan.fragments) > SHARDS
-    assert sum(map(len, shards)) == sum(map(len, fragments)) == 3_000
+    assert sum(map(len, shards)) == sum(map(len, fragments)) == 3 * ROWS
     by_shard = list(map(list_users, shards))
     in_order = [user for fragment in fragments for user in list_users(fragment)]
     owners = {key: shard for shard, users in enumerate(by_shard) for key, _ in users}
-    assert len(owners) == 270
+    assert len(owners) == 54
     assert by_shard == [[user for user in in_order if owners[user[0]] == shard] for shard in range(SHARDS)]
-    again = compute(client, plan, exchange(attrs.evolve(plan), settings, shards=SHARDS, most_pieces=most_pieces))
-    assert list(map(list_users, again)) == by_shard
+    assert list(map(list_users, await exchange_all())) == by_shard
 
 
-def test_source_without_rows_has_empty_shards(client: Client, tmp_path: Path) -> None:
+async def test_source_without_rows_has_empty_shards(tmp_path: Path) -> None:
     path = tmp_path / "customers.csv"
     path.write_text("email")
     plan = plan_source(str(path), SourceSettings())
-    assert list(map(len, compute(client, plan, exchange(plan, EncodeSettings(), shards=2)))) == [0, 0]
+    found = await compute_here(exchange(plan, EncodeSettings(), shards=2))
+    assert list(map(len, read_all(found, plan))) == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -16,15 +16,44 @@ from svc_async.cluster.job import ShardOutcome
 from svc_async.cluster.shard_rows import ShardRows
 from svc_async.errors import UnusableFile
 from svc_async.state.errors import UnusableState
-from tests.support.cluster_jobs import Workbench, expect, mail, write_csv, write_json_lines, write_parquet
+from tests.support.cluster_jobs import (
+    Workbench,
+    expect,
+    mail,
+    open_workbench,
+    write_csv,
+    write_json_lines,
+    write_parquet,
+)
 from tests.support.contract import PRODUCT
 
-pytestmark = pytest.mark.timeout(300)  # workers import for seconds on a busy machine
-
 COUNT = 600
+LONG = pytest.mark.long("a job on a cluster takes half a second")
 
 
-@pytest.mark.parametrize("write_file", [write_csv, write_json_lines, write_parquet])
+class NoWorkers:
+    """A client of a cluster that a call needs only for its first checks."""
+
+    asynchronous = True
+
+    async def nthreads(self) -> dict[str, int]:
+        return {}
+
+
+@pytest.fixture
+async def refusing(postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Workbench]:
+    async with open_workbench(NoWorkers(), postgres_url, schema, monkeypatch) as workbench:
+        yield workbench
+
+
+@pytest.mark.parametrize(
+    "write_file",
+    [
+        write_csv,
+        pytest.param(write_json_lines, marks=pytest.mark.long),
+        pytest.param(write_parquet, marks=pytest.mark.long),
+    ],
+)
 async def test_an_upload_from_a_file(
     workbench: Workbench, tmp_path: Path, write_file: Callable[[Path, range], Path]
 ) -> None:
@@ -37,6 +66,7 @@ async def test_an_upload_from_a_file(
     assert workbench.list_members() == expect(range(COUNT))
 
 
+@LONG
 async def test_a_finished_job_gives_its_report_and_sends_nothing(workbench: Workbench, tmp_path: Path) -> None:
     path = write_parquet(tmp_path, range(COUNT))
 
@@ -49,6 +79,7 @@ async def test_a_finished_job_gives_its_report_and_sends_nothing(workbench: Work
     assert len(workbench.sandbox.requests) == sent
 
 
+@LONG
 async def test_a_worker_does_not_keep_the_rows_of_shards_that_are_finished(
     workbench: Workbench, tmp_path: Path
 ) -> None:
@@ -62,6 +93,7 @@ async def test_a_worker_does_not_keep_the_rows_of_shards_that_are_finished(
     assert set((await workbench.client.run(count_rows)).values()) == {0}
 
 
+@LONG
 async def test_another_source_is_refused_under_the_name_of_a_job(workbench: Workbench, tmp_path: Path) -> None:
     path = write_parquet(tmp_path, range(COUNT))
 
@@ -72,6 +104,7 @@ async def test_another_source_is_refused_under_the_name_of_a_job(workbench: Work
             await users.upload(path, journal=state.journal("job"), cluster=workbench.client)
 
 
+@LONG
 async def test_a_removal(workbench: Workbench, tmp_path: Path) -> None:
     path = write_parquet(tmp_path, range(COUNT))
 
@@ -86,6 +119,7 @@ async def test_a_removal(workbench: Workbench, tmp_path: Path) -> None:
     assert workbench.list_members() == expect(range(200, COUNT))
 
 
+@LONG
 async def test_failures_name_their_file_and_row(workbench: Workbench, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("email\nfirst@example.com\nnot an address\n")
     (tmp_path / "b.csv").write_text("email\nnobody\nsecond@example.com\n")
@@ -102,6 +136,7 @@ async def test_failures_name_their_file_and_row(workbench: Workbench, tmp_path: 
     assert sorted(listed, key=lambda failure: str(failure.file)) == list(report.failures)
 
 
+@LONG
 async def test_progress_goes_through_the_phases_and_ends_with_the_report(workbench: Workbench, tmp_path: Path) -> None:
     path = write_parquet(tmp_path, range(COUNT))
     seen: list[Progress] = []
@@ -115,6 +150,7 @@ async def test_progress_goes_through_the_phases_and_ends_with_the_report(workben
     assert all(progress.phase_total == COUNT for progress in sending if progress.phase_done == progress.phase_total)
 
 
+@LONG
 async def test_without_order_a_fragment_is_a_shard(workbench: Workbench, tmp_path: Path) -> None:
     path = write_parquet(tmp_path, range(COUNT))
 
@@ -125,21 +161,21 @@ async def test_without_order_a_fragment_is_a_shard(workbench: Workbench, tmp_pat
     assert workbench.list_members() == expect(range(COUNT))
 
 
-async def test_credentials_that_were_given_are_refused(workbench: Workbench, tmp_path: Path) -> None:
+async def test_credentials_that_were_given_are_refused(refusing: Workbench, tmp_path: Path) -> None:
     path = write_csv(tmp_path, range(1))
 
-    async with workbench.open_session() as (_, state), Session.sandbox(workbench.sandbox) as session:
-        users = session.account(workbench.sandbox.account_id).custom_audience(workbench.sandbox.audience_id).users
+    async with refusing.open_session() as (_, state), Session.sandbox(refusing.sandbox) as session:
+        users = session.account(refusing.sandbox.account_id).custom_audience(refusing.sandbox.audience_id).users
         with pytest.raises(InvalidArgument, match="credentials must come from"):
-            await users.upload(path, journal=state.journal("job"), cluster=workbench.client)
+            await users.upload(path, journal=state.journal("job"), cluster=refusing.client)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
-async def test_a_file_whose_name_no_message_can_carry_is_refused(workbench: Workbench, tmp_path: Path) -> None:
+async def test_a_file_whose_name_no_message_can_carry_is_refused(refusing: Workbench, tmp_path: Path) -> None:
     path = write_csv(tmp_path, range(3)).rename(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv"))
-    async with workbench.open_users() as (users, state):
+    async with refusing.open_users() as (users, state):
         with pytest.raises(UnusableFile, match=r"caf.*\.csv has a name that is not UTF-8"):
-            await users.upload(path, cluster=workbench.client, journal=state.journal("job"))
+            await users.upload(path, cluster=refusing.client, journal=state.journal("job"))
 
 
 def test_no_number_of_failures_takes_memory_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +190,7 @@ def test_no_number_of_failures_takes_memory_without_a_bound(monkeypatch: pytest.
     assert (report.failed, [failure.position for failure in report.failures]) == (10_000, [*range(150)])
 
 
+@LONG
 async def test_of_the_failures_of_all_shards_those_are_kept_that_a_report_lists(
     workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +209,7 @@ async def test_of_the_failures_of_all_shards_those_are_kept_that_a_report_lists(
     assert len(heard) == 80
 
 
+@LONG
 async def test_each_failure_is_announced_also_of_a_shard_that_is_finished(workbench: Workbench, tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text("email\n" + "no mail\n" * 20_005)
@@ -186,6 +224,7 @@ async def test_each_failure_is_announced_also_of_a_shard_that_is_finished(workbe
             assert {Path(str(failure.file)).name for failure in heard} == {"people.csv"}
 
 
+@LONG
 async def test_what_is_stored_of_a_job_and_damaged_is_refused(workbench: Workbench, tmp_path: Path) -> None:
     path = write_csv(tmp_path, range(3))
     async with workbench.open_users() as (users, state):
@@ -196,41 +235,39 @@ async def test_what_is_stored_of_a_job_and_damaged_is_refused(workbench: Workben
                 await users.upload(path, cluster=workbench.client, journal=state.journal("job"))
 
 
-async def test_a_job_without_a_journal_in_the_state_is_refused(workbench: Workbench, tmp_path: Path) -> None:
+async def test_a_job_without_a_journal_in_the_state_is_refused(refusing: Workbench, tmp_path: Path) -> None:
     path = write_csv(tmp_path, range(1))
 
-    async with workbench.open_users() as (users, _):
+    async with refusing.open_users() as (users, _):
         with pytest.raises(InvalidArgument, match=r"journal must be given with cluster="):
-            await users.upload(path, journal=tmp_path / "journal", cluster=workbench.client)
+            await users.upload(path, journal=tmp_path / "journal", cluster=refusing.client)
 
 
-async def test_rows_in_memory_are_refused(workbench: Workbench) -> None:
-    async with workbench.open_users() as (users, state):
+async def test_rows_in_memory_are_refused(refusing: Workbench) -> None:
+    async with refusing.open_users() as (users, state):
         with pytest.raises(InvalidArgument, match="members must be a path"):
-            await users.upload([{"email": mail(1)}], journal=state.journal("job"), cluster=workbench.client)
+            await users.upload([{"email": mail(1)}], journal=state.journal("job"), cluster=refusing.client)
 
 
-async def test_a_client_that_is_not_asynchronous_is_refused(workbench: Workbench, tmp_path: Path) -> None:
+async def test_a_client_that_is_not_asynchronous_is_refused(refusing: Workbench, tmp_path: Path) -> None:
     class Blocking:
         asynchronous = False
 
-    async with workbench.open_users() as (users, state):
+    async with refusing.open_users() as (users, state):
         with pytest.raises(InvalidArgument, match="cluster must be an asynchronous client"):
             await users.upload(write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=Blocking())
 
 
-async def test_a_missing_package_is_named(
-    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_missing_package_is_named(refusing: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("svc_async.cluster.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "dask.delayed", None)
 
-    async with workbench.open_users() as (users, state):
+    async with refusing.open_users() as (users, state):
         with pytest.raises(
             InvalidArgument, match=r'needs the package dask.delayed: pip install "svc-async\[cluster\]"'
         ):
-            await users.upload(write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=workbench.client)
+            await users.upload(write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=refusing.client)
 
 
 async def test_products_are_upserted_and_deleted(workbench: Workbench, tmp_path: Path) -> None:

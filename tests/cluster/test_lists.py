@@ -10,9 +10,9 @@ from svc_async.cluster.runner import run_jobs
 from svc_async.engine.origin import SessionOrigin
 from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from tests.support.cluster_jobs import Workbench, expect, mail, write_csv
-from tests.support.object_store import Bucket, ObjectStore
+from tests.support.object_store import Bucket
 
-pytestmark = pytest.mark.timeout(300)  # workers import for seconds on a busy machine
+pytestmark = pytest.mark.long("a job on a cluster takes half a second")
 
 COUNT = 300
 LIST = "dnr7k1"
@@ -29,8 +29,7 @@ async def test_a_do_not_reach_list(workbench: Workbench, tmp_path: Path) -> None
     assert (added.accepted, removed.accepted) == (COUNT, COUNT)
 
 
-async def test_files_on_an_object_store(workbench: Workbench, object_store: ObjectStore, bucket: Bucket) -> None:
-    await workbench.set_variables(**object_store.environment)
+async def test_files_on_an_object_store(workbench: Workbench, bucket: Bucket) -> None:
     for part in range(3):
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"email": [mail(number) for number in range(part * 100, part * 100 + 100)]}), sink)

@@ -53,19 +53,23 @@ def read_whole(path: Path) -> list[tuple[Any, ...]]:
         return read_rows(source)
 
 
-@hypothesis_settings(max_examples=25)
-@given(st.integers(0, 60), st.integers(1, 25), st.integers(1, 12))
+@pytest.mark.parametrize("examples", [10, pytest.param(100, marks=pytest.mark.long)])
 def test_fragments_of_row_groups_are_the_whole_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, group_size: int, fragment_rows: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int
 ) -> None:
-    path = tmp_path / "customers.parquet"
-    path.write_bytes(make_table(rows, row_group_size=group_size))
-    monkeypatch.setattr(planning, "FRAGMENT_ROWS", fragment_rows)
-    plan = plan_source(str(path), SETTINGS)
-    assert all((each.end or 0) - each.start <= fragment_rows for each in plan.fragments)
-    assert list(read_fragments(plan)) == read_whole(path)
-    ends = [each.before + (each.end or 0) - each.start for each in plan.fragments]
-    assert [each.before for each in plan.fragments] == [0, *ends][: len(ends)]
+    @hypothesis_settings(max_examples=examples)
+    @given(st.integers(0, 60), st.integers(1, 25), st.integers(1, 12))
+    def check(rows: int, group_size: int, fragment_rows: int) -> None:
+        path = tmp_path / "customers.parquet"
+        path.write_bytes(make_table(rows, row_group_size=group_size))
+        monkeypatch.setattr(planning, "FRAGMENT_ROWS", fragment_rows)
+        plan = plan_source(str(path), SETTINGS)
+        assert all((each.end or 0) - each.start <= fragment_rows for each in plan.fragments)
+        assert list(read_fragments(plan)) == read_whole(path)
+        ends = [each.before + (each.end or 0) - each.start for each in plan.fragments]
+        assert [each.before for each in plan.fragments] == [0, *ends][: len(ends)]
+
+    check()
 
 
 @pytest.mark.parametrize("compression", ["snappy", "zstd", "none"])

@@ -12,6 +12,7 @@ import pytest
 from dask.sizeof import sizeof
 from distributed.protocol.serialize import deserialize_bytes, serialize_bytelist
 
+from svc_async.cluster import pieces as pieces_
 from svc_async.cluster.pieces import Piece
 from tests.support.bounded_process import MIB, measure_peak
 
@@ -62,6 +63,7 @@ def fill_disk() -> list[object]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit for the size of files")
+@pytest.mark.long("limits the files of a process")
 def test_a_full_disk_fails_whoever_writes_or_needs_a_piece_and_nobody_else() -> None:
     peak = measure_peak(fill_disk)
     assert peak.value == [["File too large"] * 3, True, True]
@@ -70,13 +72,15 @@ def test_a_full_disk_fails_whoever_writes_or_needs_a_piece_and_nobody_else() -> 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="lists the open files of a process as Linux does")
 def test_the_files_of_pieces_that_nobody_needs_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    pieces = [Piece(bytes(MIB)) for _ in range(300)]
+    monkeypatch.setattr(pieces_, "_FILE_SIZE", 64_000)
+    monkeypatch.setattr(pieces_, "_FILES", type(pieces_._FILES)())
+    pieces = [Piece(bytes(1_000)) for _ in range(300)]
     assert len(list_files(tmp_path)) in {4, 5}
     assert all("(deleted)" in name for name in list_files(tmp_path))
     assert list(tmp_path.iterdir()) == []
     del pieces[1:]
     assert len(list_files(tmp_path)) <= 2
-    assert pieces[0].read() == bytes(MIB)
+    assert pieces[0].read() == bytes(1_000)
 
 
 def keep_pieces(count: int) -> int:
@@ -85,6 +89,7 @@ def keep_pieces(count: int) -> int:
     return sum(piece.read() == bytes([number % 256]) * MIB for number, piece in enumerate(pieces))
 
 
+@pytest.mark.long("measures the memory of a process")
 def test_pieces_take_no_memory() -> None:
     peak = measure_peak(keep_pieces, 200)
     assert peak.value == 200

@@ -13,6 +13,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from svc_async.cluster import planning
 from svc_async.cluster.files import SourceUnavailable, list_files
 from svc_async.cluster.fragments import open_fragment
 from svc_async.cluster.plan import SourcePlan, SourceSettings
@@ -203,10 +204,13 @@ def test_source_has_a_path() -> None:
         plan_source([], SETTINGS)
 
 
-def test_file_that_cannot_be_divided_has_a_bound(write: Write) -> None:
-    text = ("email\n" + "user@example.com\n" * 2_500_000).encode("utf-16")
+@pytest.mark.parametrize("bound", [1_000, pytest.param(planning._MAX_WHOLE, marks=pytest.mark.long)])
+def test_file_that_cannot_be_divided_has_a_bound(write: Write, monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
+    monkeypatch.setattr(planning, "_MAX_WHOLE", bound)
+    text = ("email\n" + "user@example.com\n" * (bound // 34 + 1)).encode("utf-16")
+    assert len(plan_source(str(write(text[:bound])), SETTINGS).fragments) == 1
     with pytest.raises(UnusableFile, match="cannot be divided, and has more than 64 MiB; write several files"):
-        plan_source(str(write(text)), SETTINGS)
+        plan_source(str(write(text[: bound + 2])), SETTINGS)
 
 
 def refuse(*_: object, **__: object) -> None:

@@ -2,18 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
-from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 
-from svc_async import BatchError
 from svc_async.cluster.worker.run_watch import follow_run
 from svc_async.state import SharedState
 from svc_async.state.errors import TakenUpElsewhere
 from svc_async.state.jobs import JobStore
-from tests.support.cluster_jobs import Workbench, write_csv
 
 
 @pytest.fixture
@@ -60,20 +55,3 @@ async def test_a_shard_ends_when_another_run_begins(store: JobStore, monkeypatch
 
     with pytest.raises(TakenUpElsewhere):
         await work(await begin(store))
-
-
-@pytest.mark.timeout(300)
-async def test_workers_with_another_database_say_so(workbench: Workbench, tmp_path: Path, postgres_url: str) -> None:
-    server = await asyncpg.connect(postgres_url)
-    try:
-        await server.execute(f"CREATE DATABASE {workbench.schema}")
-        another = urlsplit(postgres_url)._replace(path=f"/{workbench.schema}").geturl()
-        await workbench.set_variables(SVC_STATE_URL=another)
-        async with workbench.open_users() as (users, state):
-            with pytest.raises(BatchError, match="job is not in the shared state of the worker"):
-                await users.upload(
-                    write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=workbench.client
-                )
-    finally:
-        await server.execute(f"DROP DATABASE {workbench.schema} WITH (FORCE)")
-        await server.close()

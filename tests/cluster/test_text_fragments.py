@@ -9,9 +9,10 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svc_async.cluster import cuts
 from svc_async.cluster.fragments import open_fragment
 from svc_async.cluster.plan import SourcePlan, SourceSettings
 from svc_async.cluster.planning import plan_source
@@ -19,6 +20,7 @@ from svc_async.errors import UnusableFile
 from svc_async.sources.detect import open_source
 from tests.support.files import Write, read_rows
 
+EXAMPLES = pytest.mark.parametrize("examples", [20, pytest.param(300, marks=pytest.mark.long)])
 Sizes = tuple[int, int]
 SIZES = st.tuples(st.integers(1, 60), st.integers(1, 40))
 """Bytes of a fragment, and of what is read at a time."""
@@ -45,8 +47,8 @@ def tables(draw: st.DrawFn) -> bytes:
     return (mark + end.join([header, *draw(st.permutations(lines))]) + draw(st.sampled_from(["", end]))).encode()
 
 
-def read_whole(path: Path, settings: SourceSettings) -> list[tuple[int | None, tuple[Any, ...]]]:
-    source = open_source(path, mapping=settings.mapping, encoding=settings.encoding, header=settings.header)
+def read_whole(path: Path, reading: SourceSettings) -> list[tuple[int | None, tuple[Any, ...]]]:
+    source = open_source(path, mapping=reading.mapping, encoding=reading.encoding, header=reading.header)
     with closing(source):
         rows = read_rows(source)
         return [(source.find_line(position), row) for position, row in enumerate(rows)]
@@ -59,70 +61,83 @@ def read_fragments(plan: SourcePlan) -> Iterator[tuple[int | None, tuple[Any, ..
             yield from [(source.find_line(position), row) for position, row in enumerate(rows)]
 
 
-def read_in_parts(path: Path, settings: SourceSettings, block_size: int) -> Sequence[Any]:
-    return list(read_fragments(plan_source(str(path), settings, block_size=block_size)))
+def read_in_parts(path: Path, reading: SourceSettings, block_size: int) -> Sequence[Any]:
+    return list(read_fragments(plan_source(str(path), reading, block_size=block_size)))
 
 
-@given(tables(), SIZES)
-def test_fragments_of_csv_are_the_whole_file(write: Write, text: bytes, sizes: Sizes) -> None:
-    path = write(text)
-    settings = attrs.evolve(COMPLETE, fragment_size=sizes[0])
-    try:
-        whole = read_whole(path, settings)
-    except UnusableFile:
-        with pytest.raises(UnusableFile):
-            read_in_parts(path, settings, sizes[1])
-    else:
-        assert read_in_parts(path, settings, sizes[1]) == whole
+@EXAMPLES
+def test_fragments_of_csv_are_the_whole_file(write: Write, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(tables(), SIZES)
+    def check(text: bytes, sizes: Sizes) -> None:
+        path = write(text)
+        reading = attrs.evolve(COMPLETE, fragment_size=sizes[0])
+        try:
+            whole = read_whole(path, reading)
+        except UnusableFile:
+            with pytest.raises(UnusableFile):
+                read_in_parts(path, reading, sizes[1])
+        else:
+            assert read_in_parts(path, reading, sizes[1]) == whole
+
+    check()
 
 
-@given(tables(), SIZES)
-def test_fragments_of_csv_without_header_are_the_whole_file(write: Write, text: bytes, sizes: Sizes) -> None:
-    path = write(text)
-    settings = SourceSettings(header=("email", "handle"), fragment_size=sizes[0])
-    try:
-        whole = read_whole(path, settings)
-    except UnusableFile:
-        with pytest.raises(UnusableFile):
-            read_in_parts(path, settings, sizes[1])
-    else:
-        assert read_in_parts(path, settings, sizes[1]) == whole
+@EXAMPLES
+def test_fragments_of_csv_without_header_are_the_whole_file(write: Write, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(tables(), SIZES)
+    def check(text: bytes, sizes: Sizes) -> None:
+        path = write(text)
+        reading = SourceSettings(header=("email", "handle"), fragment_size=sizes[0])
+        try:
+            whole = read_whole(path, reading)
+        except UnusableFile:
+            with pytest.raises(UnusableFile):
+                read_in_parts(path, reading, sizes[1])
+        else:
+            assert read_in_parts(path, reading, sizes[1]) == whole
+
+    check()
 
 
-@given(
-    st.lists(
-        st.sampled_from(['{"email": "a@b.de"}', '{"handle": ["é", "x"], "email": 1}', "", "  ", "{}"]), min_size=1
-    ),
-    st.sampled_from(["\n", "\r\n"]),
-    st.sampled_from(["", "\ufeff"]),
-    SIZES,
-)
-def test_fragments_of_json_lines_are_the_whole_file(
-    write: Write, lines: list[str], end: str, mark: str, sizes: Sizes
-) -> None:
-    path = write(mark + end.join(['{"email": "a@b.de"}', *lines]), "customers.jsonl")
-    settings = SourceSettings(fragment_size=sizes[0])
-    assert read_in_parts(path, settings, sizes[1]) == read_whole(path, settings)
+@EXAMPLES
+def test_fragments_of_json_lines_are_the_whole_file(write: Write, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(
+        st.lists(
+            st.sampled_from(['{"email": "a@b.de"}', '{"handle": ["é", "x"], "email": 1}', "", "  ", "{}"]), min_size=1
+        ),
+        st.sampled_from(["\n", "\r\n"]),
+        st.sampled_from(["", "\ufeff"]),
+        SIZES,
+    )
+    def check(lines: list[str], end: str, mark: str, sizes: Sizes) -> None:
+        path = write(mark + end.join(['{"email": "a@b.de"}', *lines]), "customers.jsonl")
+        reading = SourceSettings(fragment_size=sizes[0])
+        assert read_in_parts(path, reading, sizes[1]) == read_whole(path, reading)
+
+    check()
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
 def test_compressed_text_is_divided_too(write: Write, compress: Any) -> None:
     text = "email\n" + "".join(f"user{number}@example.com\n" for number in range(1_000))
     path = write(compress(text.encode()), "customers.csv.gz")
-    settings = SourceSettings(fragment_size=5_000)
-    plan = plan_source(str(path), settings, block_size=1_000)
+    reading = SourceSettings(fragment_size=5_000)
+    plan = plan_source(str(path), reading, block_size=1_000)
     assert len(plan.fragments) > 3
-    assert list(read_fragments(plan)) == read_whole(path, settings)
+    assert list(read_fragments(plan)) == read_whole(path, reading)
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "iso8859-15", "koi8-r", "utf-16", "utf-16-le", "shift_jis"])
 def test_text_in_other_encodings_is_whole_or_divided(write: Write, encoding: str) -> None:
     text = "email,handle\n" + "".join(f"user{number}@example.com,x\n" for number in range(100))
     path = write(text.encode(encoding))
-    settings = SourceSettings(fragment_size=500, encoding=None if encoding.startswith("utf") else encoding)
-    plan = plan_source(str(path), settings, block_size=100)
+    reading = SourceSettings(fragment_size=500, encoding=None if encoding.startswith("utf") else encoding)
+    plan = plan_source(str(path), reading, block_size=100)
     assert (len(plan.fragments) > 1) is (encoding in {"cp1252", "iso8859-15", "koi8-r"})
-    assert list(read_fragments(plan)) == read_whole(path, settings)
+    assert list(read_fragments(plan)) == read_whole(path, reading)
 
 
 def test_mistake_is_named_by_its_line_in_the_file(write: Write) -> None:
@@ -154,22 +169,33 @@ def test_quotes_that_do_not_match_are_found_before_anything_is_read(write: Write
     assert expected.value.problem == problem
 
 
-def test_row_without_an_end_is_refused(write: Write) -> None:
-    path = write('email\na@b.de\n"' + "x" * 20_000_000)
+@pytest.mark.parametrize("longest", [100, pytest.param(cuts._LONGEST, marks=pytest.mark.long)])
+def test_row_without_an_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch, longest: int) -> None:
+    monkeypatch.setattr(cuts, "_LONGEST", longest)
+    block_size = max(1, longest // 16)
+
+    def plan(size: int) -> SourcePlan:
+        path = write(f'email\na@b.de\n"{"x" * (size - 2)}"\n')
+        return plan_source(str(path), SourceSettings(), block_size=block_size)
+
+    assert plan(longest).fragments
     with pytest.raises(UnusableFile, match="has a row longer than 4 MiB on line 3; is a quote not closed"):
-        plan_source(str(path), SourceSettings())
+        plan(longest + block_size)
 
 
 @pytest.mark.parametrize("name", ["customers.csv", "customers.jsonl"])
-def test_line_without_an_end_is_refused(write: Write, name: str) -> None:
+@pytest.mark.parametrize("longest", [100, pytest.param(cuts._LONGEST, marks=pytest.mark.long)])
+def test_line_without_an_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch, name: str, longest: int) -> None:
+    monkeypatch.setattr(cuts, "_LONGEST", longest)
+    block_size = max(1, longest // 16)
     start = "email\na@b.de\n" if name.endswith("csv") else '{"email": "a@b.de"}\n'
     with pytest.raises(UnusableFile, match="has a line longer than 4 MiB"):
-        plan_source(str(write(start + "x" * 20_000_000, name)), SourceSettings())
+        plan_source(str(write(start + "x" * (longest + block_size), name)), SourceSettings(), block_size=block_size)
 
 
 def test_file_may_be_shorter_than_a_byte_order_mark(write: Write) -> None:
-    path, settings = write("1\n"), SourceSettings(header=("svc_id",))
-    assert read_in_parts(path, settings, 1) == read_whole(path, settings) == [(1, ("1",))]
+    path, reading = write("1\n"), SourceSettings(header=("svc_id",))
+    assert read_in_parts(path, reading, 1) == read_whole(path, reading) == [(1, ("1",))]
 
 
 def test_header_alone_has_no_fragment(write: Write) -> None:

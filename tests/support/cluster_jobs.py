@@ -1,7 +1,6 @@
 """Jobs on a real cluster, against a sandbox over sockets and a real database."""
 
 import json
-import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from hashlib import sha256
@@ -10,7 +9,9 @@ from pathlib import Path
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
-from distributed import Client, Worker, WorkerPlugin
+import pytest
+from dask import config
+from distributed import Client, Scheduler, Worker
 
 from svc_async import Session
 from svc_async.batch.lists.audience_users import AudienceUsers
@@ -18,26 +19,24 @@ from svc_async.sandbox import Sandbox
 from svc_async.state import SharedState
 from tests.support.command import environment_of
 
-__all__ = ["Workbench", "expect", "mail", "open_workbench", "write_csv", "write_json_lines", "write_parquet"]
+__all__ = [
+    "Workbench",
+    "expect",
+    "mail",
+    "open_cluster",
+    "open_workbench",
+    "write_csv",
+    "write_json_lines",
+    "write_parquet",
+]
 
 User = dict[str, list[str]]
 
-
-class _Environment(WorkerPlugin):
-    """Sets the variables of workers, also of those that are started later."""
-
-    name = "environment"
-
-    def __init__(self, variables: Mapping[str, str | None]) -> None:
-        self.variables = dict(variables)
-
-    def setup(self, worker: Worker) -> None:
-        del worker
-        for variable, value in self.variables.items():
-            if value is None:
-                os.environ.pop(variable, None)
-            else:
-                os.environ[variable] = value
+_QUIET = {
+    "distributed.worker.profile.enabled": False,  # it would look at each thread a hundred times a second
+    "distributed.worker.memory.terminate": False,
+    "distributed.worker.memory.pause": False,
+}
 
 
 @attrs.frozen
@@ -55,10 +54,6 @@ class Workbench:
     client: Client
     environment: Mapping[str, str]
     schema: str
-
-    async def set_variables(self, **more: str | None) -> None:
-        """Set the variables of the workers, also of those that are started later; None removes one."""
-        await self.client.register_plugin(_Environment({**self.environment, **more}))
 
     @asynccontextmanager
     async def open_session(self) -> AsyncIterator[tuple[Session, SharedState]]:
@@ -81,12 +76,28 @@ class Workbench:
 
 
 @asynccontextmanager
-async def open_workbench(sandbox: Sandbox, cluster: str, postgres_url: str, schema: str) -> AsyncIterator[Workbench]:
-    environment = {**environment_of(sandbox), "SVC_STATE_URL": postgres_url}
-    async with Client(cluster, asynchronous=True) as client:
-        workbench = Workbench(sandbox, client, environment, schema)
-        await workbench.set_variables()
-        yield workbench
+async def open_cluster() -> AsyncIterator[Client]:
+    """Run a scheduler and two workers in this process, which send each other what they do over sockets."""
+    with config.set(_QUIET):
+        async with (
+            Scheduler(port=0, dashboard=False) as scheduler,
+            Worker(scheduler.address, nthreads=1),
+            Worker(scheduler.address, nthreads=1),
+            Client(scheduler.address, asynchronous=True) as client,
+        ):
+            yield client
+
+
+@asynccontextmanager
+async def open_workbench(
+    client: Client, postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Workbench]:
+    """Start a sandbox, and set the variables of this process, which its workers have too."""
+    async with Sandbox() as sandbox:
+        environment = {**environment_of(sandbox), "SVC_STATE_URL": postgres_url}
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        yield Workbench(sandbox, client, environment, schema)
 
 
 def mail(number: int) -> str:
