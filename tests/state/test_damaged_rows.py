@@ -100,6 +100,7 @@ def test_what_is_no_block_of_failures_is_refused(block: str) -> None:
         list(read_outcome(0, {"failure_blocks": [block]}).list_failures())
 
 
+@pytest.mark.long("unpacks 64 MiB")
 def test_a_block_of_failures_is_unpacked_up_to_64_mebibytes() -> None:
     block = b64encode(zlib.compress(b"[" + b" " * 2**26 + b"]", 1)).decode()
     with pytest.raises(ValueError):  # noqa: PT011 - likewise

@@ -20,6 +20,7 @@ from svc_async.state.errors import StateUnavailable, UnusableState
 
 pytestmark = pytest.mark.usefixtures("postgres_wheel")
 
+LONG = pytest.mark.long("starts and stops a server")
 ROOT = Path(__file__).parents[2]
 JOINS = """
 import asyncio, sys
@@ -55,7 +56,7 @@ def leave(process: "subprocess.Popen[str]") -> None:
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
+def made() -> Iterator[Path]:
     """A state folder whose database is made once; making one takes seconds.
 
     It is not in the folder of pytest, which the server of root may not enter.
@@ -69,12 +70,13 @@ def folder() -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(autouse=True)
-def check_that_no_server_is_left(folder: Path) -> Iterator[None]:
-    yield
-    assert not is_running(folder)
+@pytest.fixture
+def folder(made: Path) -> Iterator[Path]:
+    yield made
+    assert not is_running(made)
 
 
+@LONG
 def test_the_last_of_several_processes_stops_the_server(folder: Path) -> None:
     processes = [join(folder) for _ in range(3)]
     assert len({read_url(each) for each in processes}) == 1
@@ -86,6 +88,7 @@ def test_the_last_of_several_processes_stops_the_server(folder: Path) -> None:
     assert not is_running(folder)
 
 
+@LONG
 def test_a_server_whose_only_user_was_killed_is_joined(folder: Path) -> None:
     first = join(folder)
     url = read_url(first)
@@ -97,6 +100,7 @@ def test_a_server_whose_only_user_was_killed_is_joined(folder: Path) -> None:
     leave(second)
 
 
+@LONG
 async def test_a_server_that_was_killed_recovers_and_keeps_its_data(folder: Path) -> None:
     async with run_postgres(folder) as url, SharedState.open(url) as state:
         await state.database.execute("CREATE TABLE kept (number integer)")
@@ -110,6 +114,7 @@ async def test_a_server_that_was_killed_recovers_and_keeps_its_data(folder: Path
         await state.database.execute("DROP TABLE kept")
 
 
+@LONG
 async def test_a_note_of_a_server_that_now_names_another_program_is_ignored(folder: Path) -> None:
     lines = [os.getpid(), folder / "postgres", 1_700_000_000, 5432, folder / "postgres", "", "1 2", "ready"]
     async with run_postgres(folder):
@@ -119,6 +124,7 @@ async def test_a_note_of_a_server_that_now_names_another_program_is_ignored(fold
         pass
 
 
+@LONG
 async def test_nobody_else_can_reach_the_server(folder: Path) -> None:
     async with run_postgres(folder) as url, SharedState.open(url) as state:
         socket = folder / "postgres" / ".s.PGSQL.5432"
@@ -129,6 +135,7 @@ async def test_nobody_else_can_reach_the_server(folder: Path) -> None:
         assert row["addresses"] == ""
 
 
+@LONG
 async def test_a_path_that_is_too_long_for_a_socket_is_no_problem(folder: Path) -> None:
     far = folder.parent / ("x" * 120) / "svc_async"
     far.mkdir(parents=True)
@@ -138,6 +145,7 @@ async def test_a_path_that_is_too_long_for_a_socket_is_no_problem(folder: Path) 
     shutil.rmtree(far)
 
 
+@LONG
 async def test_an_embedded_state_is_in_the_state_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(folder.parent))
     state = SharedState.embedded()
@@ -165,13 +173,13 @@ async def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -
 
 
 async def test_a_process_that_keeps_the_lock_keeps_nobody_waiting_for_ever(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("svc_async.state.embedded._LOCK_SECONDS", 0)
-    with (folder / "postgres.lock").open("ab") as lock:
+    with (tmp_path / "postgres.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(StateUnavailable, match="another process is starting or stopping it"):
-            await run_postgres(folder).__aenter__()
+            await run_postgres(tmp_path).__aenter__()
 
 
 async def test_a_folder_with_spaces_is_refused(tmp_path: Path) -> None:

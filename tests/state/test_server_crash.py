@@ -33,6 +33,7 @@ def server() -> Iterator["PostgresServer"]:
         yield server
 
 
+@pytest.mark.long("needs a server of its own")
 async def test_calls_go_on_while_the_server_is_away_and_are_counted_when_it_is_back(
     server: "PostgresServer", caplog: pytest.LogCaptureFixture
 ) -> None:

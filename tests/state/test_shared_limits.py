@@ -28,7 +28,6 @@ from tests.support.rate_limits import card_list, find_bucket, rate_limit_headers
 MINUTE = 60.0
 LIMIT = 120
 AUDIENCE = "ads.audience_users"
-KINDS = pytest.mark.parametrize("kind", [FixedWindows, WindowsFromFirstRequest, SlidingWindow])
 
 
 @pytest.fixture
@@ -64,20 +63,28 @@ async def keep_sending(service: CountingService, governor: Governor, until: floa
     return sent
 
 
-@KINDS
+@pytest.mark.parametrize(
+    ("kind", "minutes"),
+    [
+        (FixedWindows, 2),
+        pytest.param(FixedWindows, 10, marks=pytest.mark.long),
+        pytest.param(WindowsFromFirstRequest, 10, marks=pytest.mark.long),
+        pytest.param(SlidingWindow, 10, marks=pytest.mark.long),
+    ],
+)
 async def test_processes_keep_one_limit_together_and_fairly(
-    clock: DrivenClock, leases: ModelLeases, kind: type[FixedWindows]
+    clock: DrivenClock, leases: ModelLeases, kind: type[FixedWindows], minutes: int
 ) -> None:
     service = CountingService(clock, kind(LIMIT, MINUTE), uneven_latency(3, 0.2))
     governors = make_governors(clock, leases, 3)
 
     sent = await clock.run(
-        *(keep_sending(service, governor, 10 * MINUTE) for governor in governors for _ in range(4)),
+        *(keep_sending(service, governor, minutes * MINUTE) for governor in governors for _ in range(4)),
     )
 
     assert service.refused == 0
     assert service.worst_window(MINUTE) <= LIMIT
-    assert sum(sent) >= 0.97 * 0.97 * LIMIT * 10
+    assert sum(sent) >= 0.97 * 0.97 * LIMIT * minutes
     each = [sum(sent[start : start + 4]) for start in range(0, 12, 4)]
     assert min(each) > 0.9 * sum(each) / 3
     assert leases.asked <= sum(sent) * 1.02
@@ -199,6 +206,7 @@ async def test_what_a_killed_process_had_in_flight_counts_as_answered_after_five
     assert find_bucket(alive, AUDIENCE).used == 1
 
 
+@pytest.mark.long("virtual minutes with and without the database")
 async def test_without_the_database_each_keeps_to_its_share_and_returns_by_itself(
     clock: DrivenClock, leases: ModelLeases, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -225,6 +233,7 @@ async def test_without_the_database_each_keeps_to_its_share_and_returns_by_itsel
     assert len(messages) == 2, "once a process"
 
 
+@pytest.mark.long("several crashes, and a minute between the requests that count")
 @pytest.mark.parametrize(("seconds_lost", "seconds_away"), [(0.9, 0.0), (5.0, 1.0)])
 async def test_a_crash_that_loses_the_latest_leases_exceeds_no_limit(
     clock: DrivenClock, leases: ModelLeases, seconds_lost: float, seconds_away: float
@@ -340,13 +349,13 @@ async def test_interactive_requests_go_before_bulk_of_another_process(clock: Dri
     waits: list[float] = []
 
     async def ask_now_and_then() -> None:
-        for _ in range(30):
+        for _ in range(15):
             await clock.sleep(7.0)
             began = clock.monotonic()
             await service.answer(other, users_batch())
             waits.append(clock.monotonic() - began)
 
-    bulk = [keep_sending(service, each, 4 * MINUTE) for each in (busy, other2) for _ in range(20)]
+    bulk = [keep_sending(service, each, 2 * MINUTE) for each in (busy, other2) for _ in range(20)]
     await clock.run(ask_now_and_then(), *bulk)
 
     step = MINUTE / (0.97 * LIMIT)
@@ -354,13 +363,16 @@ async def test_interactive_requests_go_before_bulk_of_another_process(clock: Dri
     assert service.refused == 0
 
 
-async def test_bulk_gets_one_turn_in_ten_beside_interactive_requests(clock: DrivenClock, leases: ModelLeases) -> None:
+@pytest.mark.parametrize("minutes", [2, pytest.param(10, marks=pytest.mark.long)])
+async def test_bulk_gets_one_turn_in_ten_beside_interactive_requests(
+    clock: DrivenClock, leases: ModelLeases, minutes: int
+) -> None:
     service = CountingService(clock, FixedWindows(LIMIT, MINUTE))
     urgent, bulk = make_governors(clock, leases, 2)
 
     sent = await clock.run(
-        *(keep_sending(service, urgent, 10 * MINUTE, bulk=False) for _ in range(8)),
-        *(keep_sending(service, bulk, 10 * MINUTE) for _ in range(8)),
+        *(keep_sending(service, urgent, minutes * MINUTE, bulk=False) for _ in range(8)),
+        *(keep_sending(service, bulk, minutes * MINUTE) for _ in range(8)),
     )
 
     assert 0.07 < sum(sent[8:]) / sum(sent) < 0.13
@@ -431,6 +443,7 @@ async def test_those_who_wait_are_judged_by_their_places_after_the_first_answer(
     assert turns[0] > EPOCH + timedelta(seconds=60)
 
 
+@pytest.mark.long("needs a minute of 1,500 requests")
 async def test_one_busy_process_needs_few_leases(clock: DrivenClock, leases: ModelLeases) -> None:
     service = CountingService(clock, FixedWindows(1_500, MINUTE), uneven_latency(3, 0.2))
     (governor,) = make_governors(clock, leases, 1, limit=1_500)

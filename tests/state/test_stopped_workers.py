@@ -17,7 +17,10 @@ from svc_async.sandbox import Sandbox
 from svc_async.state import SharedState
 from svc_async.store.records import Changes
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "waitid"), reason="needs signals that stop a process")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "waitid"), reason="needs signals that stop a process"),
+    pytest.mark.long("stops processes, which import for half a second"),
+]
 
 ROOT = Path(__file__).parents[2]
 USERS = "*/users"
