@@ -8,6 +8,7 @@ from benchmarks import encode_rows
 from benchmarks.measure import Figure, Scale, at_least, at_most
 
 
+@pytest.mark.long("a benchmark takes the time that it needs")
 @pytest.mark.parametrize("measure", [encode_rows.measure_emails, encode_rows.measure_four])
 def test_a_benchmark_gives_figures(measure: Callable[[Scale], list[Figure]]) -> None:
     figures = measure(Scale.QUICK)

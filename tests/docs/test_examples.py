@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,11 @@ def forget_django_settings() -> None:
     kept = vars(conf.settings)
     kept.clear()
     kept["_wrapped"] = conf.empty
+
+
+def mark(example: Example) -> Any:
+    """Name a program; with ten thousand rows it is long."""
+    return pytest.param(example, id=example.name, marks=pytest.mark.long if "range(10_000)" in example.code else ())
 
 
 @pytest.mark.usefixtures("keep_loggers")
