@@ -9,6 +9,7 @@ import pytest
 from svc_async.batch.journal.store import JournalLocation
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.sync.location import StateLocation, open_sync_state
+from svc_async.batch.sync.pages import page
 from svc_async.batch.sync.state import SyncState
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox, VirtualClock
@@ -48,6 +49,13 @@ def open_state_file(tmp_path: Path) -> OpenState:
         return open_file(tmp_path / f"{target}.state", target=target, factory=UnsyncedConnection)
 
     return open_
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The rows of a page of a state, so few that a short list has several pages."""
+    monkeypatch.setattr(page, "_ROWS_PER_PAGE", 64)
+    return 64
 
 
 @pytest.fixture

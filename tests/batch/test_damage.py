@@ -65,9 +65,11 @@ async def count_damaged(
 
 
 @pytest.mark.parametrize("finished", [True, False])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("seed", "flips"), [(0, 6), *(pytest.param(seed, 25, marks=pytest.mark.long) for seed in range(3))]
+)
 async def test_a_flipped_bit_in_a_journal_is_reported_or_changes_nothing(
-    tmp_path: Path, seed: int, *, finished: bool
+    tmp_path: Path, seed: int, flips: int, *, finished: bool
 ) -> None:
     path = tmp_path / "job.journal"
     service, report = await prepare(path, finished=finished)
@@ -88,9 +90,9 @@ async def test_a_flipped_bit_in_a_journal_is_reported_or_changes_nothing(
         values = read_values(service)
         assert sum(values.get(key) != value for key, value in expected.items()) <= 1  # that of the row that failed
 
-    found = await count_damaged(path, 25, seed, use, reset)
+    found = await count_damaged(path, flips, seed, use, reset)
 
-    assert found > 0
+    assert found > 0 or flips < 25, "most of the file is in use"
 
 
 async def test_a_flipped_bit_in_the_spool_is_always_reported(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ async def test_a_flipped_bit_in_the_spool_is_always_reported(tmp_path: Path) -> 
     def reset() -> None:
         path.write_bytes(journal)
 
-    assert await count_damaged(spool, 60, 1, use, reset) == 60
+    assert await count_damaged(spool, 20, 1, use, reset) == 20
     assert len(service.bodies) == sent
 
 

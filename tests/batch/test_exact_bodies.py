@@ -144,7 +144,7 @@ async def test_what_is_left_of_a_refused_body_is_the_same_byte_for_byte(
     assert digest(bodies) == DIGESTS_AFTER_REFUSALS[name, per_operation]
 
 
-@pytest.mark.parametrize("per_operation", [1, 25])
+@pytest.mark.parametrize("per_operation", [1, pytest.param(25, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", MEMBERS)
 async def test_many_lanes_send_the_same_users(name: str, per_operation: int) -> None:
     one, many = FakeService(), FakeService()

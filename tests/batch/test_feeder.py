@@ -5,10 +5,12 @@ import itertools
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import attrs
 import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Progress, Report
+from svc_async.batch.settings import JobSizes
 from svc_async.batch.source import slice_rows
 from svc_async.engine.memory import MemoryBudget
 from svc_async.errors import BatchError
@@ -92,7 +94,7 @@ async def test_tails_wait_for_requests_in_flight_to_share_one(users: AudienceUse
 
 
 async def test_a_source_larger_than_the_memory_is_read_in_pieces(users: AudienceUsers, service: FakeService) -> None:
-    service.memory = MemoryBudget(100_000)
+    service.memory = MemoryBudget(25_000)
     most = 0
 
     def watch(progress: Progress) -> None:
@@ -100,11 +102,12 @@ async def test_a_source_larger_than_the_memory_is_read_in_pieces(users: Audience
         most = max(most, progress.pending)
 
     service.latency = 1
+    users = attrs.evolve(users, sizes=JobSizes(slice_rows=64, partition_rows=1_024))
 
-    report = await users.upload(make_members(100_000), progress=watch)
+    report = await users.upload(make_members(10_000), progress=watch)
 
-    assert report.accepted == 100_000
-    assert 0 < most < 20_000
+    assert report.accepted == 10_000
+    assert 0 < most < 5_000
 
 
 async def test_a_row_too_large_for_any_request_fails_alone(users: AudienceUsers) -> None:

@@ -44,13 +44,24 @@ async def upload(users: AudienceUsers, rows: int, **settings: Any) -> Report:
     return report
 
 
-@pytest.mark.parametrize("rows", [100, FULL, 4_567, 1_000_000 // SCALE, 1_234_567 // SCALE, 2_222_222 // SCALE])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        100,
+        FULL,
+        4_567,
+        pytest.param(1_000_000 // SCALE, marks=pytest.mark.long),
+        pytest.param(1_234_567 // SCALE, marks=pytest.mark.long),
+        pytest.param(2_222_222 // SCALE, marks=pytest.mark.long),
+    ],
+)
 async def test_a_job_takes_at_most_one_request_more_than_the_fewest(users: AudienceUsers, rows: int) -> None:
     report = await upload(users, rows)
 
     assert report.requests <= ceil(rows / FULL) + 1
 
 
+@pytest.mark.long("a short job does not reach the pace")
 async def test_a_long_job_fills_its_requests_and_keeps_up_with_the_pace(
     users: AudienceUsers, service: FakeService
 ) -> None:
@@ -62,7 +73,7 @@ async def test_a_long_job_fills_its_requests_and_keeps_up_with_the_pace(
     assert service.clock.monotonic() <= 1.05 * (report.requests / PACE + service.latency)
 
 
-@pytest.mark.parametrize("rows", [2_500, 12_345])
+@pytest.mark.parametrize("rows", [2_500, pytest.param(12_345, marks=pytest.mark.long)])
 async def test_one_user_an_operation_fills_requests_as_well(users: AudienceUsers, rows: int) -> None:
     report = await upload(users, rows, users_per_operation=1)
 

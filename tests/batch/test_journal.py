@@ -7,6 +7,7 @@ import random
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -49,7 +50,7 @@ from tests.support.journaled_uploads import (
     read_values,
     upload,
 )
-from tests.support.journals import UNUSABLE, Death, Place, hold_clock
+from tests.support.journals import FEW, UNUSABLE, Death, Place, hold_clock
 
 
 def parse_identities(body: bytes) -> list[tuple[str, str]]:
@@ -61,12 +62,18 @@ def parse_identities(body: bytes) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize(("lanes", "per_operation"), [(1, 2), (3, 1), (5, 3)])
+@pytest.mark.parametrize(
+    ("lanes", "per_operation", "few"),
+    [
+        (3, 1, True),
+        *(pytest.param(*each, False, marks=pytest.mark.long) for each in ((1, 2), (3, 1), (5, 3))),
+    ],
+)
 async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_doubt(
-    place: Place, lanes: int, per_operation: int, *, after: bool
+    place: Place, lanes: int, per_operation: int, *, few: bool, after: bool
 ) -> None:
     rows = make_repeated_rows()
-    for commit in place.choose(1, 1000):
+    for commit in place.choose(1, 1000, few=few):
         journal = place.journal(f"{commit}")
         service = FakeService()
         how: dict[str, Any] = {"concurrency": lanes, "users_per_operation": per_operation}
@@ -89,9 +96,10 @@ async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_d
     pytest.fail("the job does not end")
 
 
-async def test_a_kill_while_lanes_share_several_requests_loses_nothing(place: Place) -> None:
+@FEW
+async def test_a_kill_while_lanes_share_several_requests_loses_nothing(place: Place, few: bool) -> None:
     rows, operations = make_members(126), 7  # what is left of most of the lanes fills more than half of a request
-    for commit in place.choose(10, 1000):
+    for commit in place.choose(10, 1000, few=few):
         journal = place.journal(f"{commit}")
         service = FakeService()
         death = Death(commit)
@@ -127,9 +135,10 @@ async def test_an_intent_waits_out_its_quarantine_then_sends_the_same_bytes(jour
     assert read_values(service) == find_expected(rows)
 
 
-async def test_unsettled_rows_that_are_not_read_again_yet_stay_unsettled(place: Place) -> None:
+@FEW
+async def test_unsettled_rows_that_are_not_read_again_yet_stay_unsettled(place: Place, few: bool) -> None:
     rows = make_repeated_rows(90, keys=20)
-    for commit in place.choose(1, 40):
+    for commit in place.choose(1, 40, few=few):
         journal = place.journal(f"{commit}")
         service = FakeService()
         with suppress(BatchError):
@@ -142,9 +151,10 @@ async def test_unsettled_rows_that_are_not_read_again_yet_stay_unsettled(place: 
         assert read_values(service) == find_expected(rows), f"killed at commit {commit}"
 
 
-async def test_superseded_rows_of_a_request_that_was_halved_are_counted_once(place: Place) -> None:
+@FEW
+async def test_superseded_rows_of_a_request_that_was_halved_are_counted_once(place: Place, few: bool) -> None:
     rows = [{"partner_user_id": f"p{n % 3}", "svc_id": f"{n % 3}"} for n in range(24)]
-    for commit in place.choose(1, 20):
+    for commit in place.choose(1, 20, few=few):
         journal = place.journal(f"{commit}")
         service = FakeService()
         service.script[1] = make_error(400)
@@ -284,14 +294,14 @@ async def test_jobs_of_products_can_be_resumed(journal: JournalLocation) -> None
     shop = FakeCatalog()
     kept = hold_clock(journal, shop.clock)
     dice = random.Random(2)
-    rows = [product(dice.randrange(60), title=f"t{number}") for number in range(300)]
+    rows = [product(dice.randrange(60), title=f"t{number}") for number in range(150)]
     products = shop.products(SMALL)
     for commit in (2, 3, 5, 8):
         dying = shop.products(SMALL, create_ledger=Death(commit, after=True).create_ledger)
         with pytest.raises(BatchError):
             await dying.upsert(rows, journal=kept, concurrency=4)
     report = await products.upsert(rows, journal=kept)
-    assert (report.read, report.pending, report.failed) == (300, 0, 0)
+    assert (report.read, report.pending, report.failed) == (150, 0, 0)
     assert {name: row["title"] for name, row in shop.held.items()} == {row["id"]: row["title"] for row in rows}
     again = shop.products(SMALL)
     with pytest.raises(UNUSABLE, match="another job"):
@@ -330,11 +340,12 @@ async def _kill_and_resume(audience: CustomAudienceHandle, journal: JournalPath,
 
 
 @pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("commits", [(5, 10**6), pytest.param((1, 2, 3, 5, 8, 13, 21, 10**6), marks=pytest.mark.long)])
 async def test_the_sandbox_holds_the_same_audience_whenever_the_job_was_killed(
-    sandbox: Sandbox, audience: CustomAudienceHandle, place: Place, *, after: bool
+    sandbox: Sandbox, audience: CustomAudienceHandle, place: Place, commits: Sequence[int], *, after: bool
 ) -> None:
     whole: set[str] | None = None
-    for commit in (1, 2, 3, 5, 8, 13, 21, 10**6):
+    for commit in commits:
         await audience.users.remove([{"partner_user_id": f"p{n}"} for n in range(37)])
         sandbox.faults.on("POST", "*/users").probability(0.1, seed=commit).do(Fault.drop_connection(), stage="after")
         await _kill_and_resume(
@@ -349,7 +360,7 @@ async def test_the_sandbox_holds_the_same_audience_whenever_the_job_was_killed(
 OUTCOMES = ["fine", "fine", "503", "lost", "lost after", "refused", "429", "counts", "400", "403"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=10)
 @given(
     keys=st.lists(st.integers(0, 25), max_size=120),
     values=st.integers(1, 200),

@@ -450,10 +450,15 @@ def test_events_that_cannot_happen_in_a_phase_are_defects(phase: Phase) -> None:
                 lane.handle(event)
 
 
-@settings(max_examples=500)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**64 - 1))
 def test_under_any_schedule_rows_are_accounted_for_and_applied_in_order(seed: int) -> None:
     run_schedule(Random(seed))
+
+
+@pytest.mark.long("a schedule that does damage is rare")
+def test_under_many_schedules_rows_are_accounted_for_and_applied_in_order() -> None:
+    run_schedules(1_000)
 
 
 def change_bytes_in_doubt(lane: Lane) -> None:

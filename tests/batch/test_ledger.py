@@ -138,11 +138,12 @@ def intents(monkeypatch: pytest.MonkeyPatch) -> list[Intent]:
     return recorded
 
 
+@pytest.mark.parametrize("commits", [(1, 3, 8, 999), pytest.param(range(1, 40), marks=pytest.mark.long)])
 async def test_rows_that_are_sent_are_settled_with_their_batch_however_they_were_left(
-    tmp_path: Path, intents: list[Intent]
+    tmp_path: Path, intents: list[Intent], commits: Sequence[int]
 ) -> None:
     rows = make_repeated_rows(90, keys=9)
-    for commit in range(1, 40):
+    for commit in commits:
         service, path, death = FakeService(), tmp_path / f"{commit}", Death(commit)
         with suppress(BatchError):
             create_ledger = death.create_ledger

@@ -187,7 +187,7 @@ async def test_a_resumed_job_that_stops_at_once_reports_what_was_read_before(jou
 
 
 async def test_a_job_that_was_killed_says_how_long_it_waits_also_if_no_row_is_in_doubt(place: Place) -> None:
-    for commit in place.choose(1, 1000):
+    for commit in place.choose(1, 1000, few=False):
         journal, service, death = place.journal(f"{commit}"), FakeService(), Death(commit, after=True)
         with suppress(BatchError):
             await upload(service, make_members(9), journal, concurrency=1, create_ledger=death.create_ledger)
@@ -203,11 +203,15 @@ async def test_a_job_that_was_killed_says_how_long_it_waits_also_if_no_row_is_in
     assert QUARANTINE / 2 < wait < QUARANTINE * 3 / 2, "a shared state adds its grace, and counts from the last commit"
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("after", [False, True])
-async def test_numbers_never_go_back_wherever_a_job_is_killed(place: Place, lanes: int, *, after: bool) -> None:
+@pytest.mark.parametrize(
+    ("lanes", "few"), [(3, True), *(pytest.param(lanes, False, marks=pytest.mark.long) for lanes in (1, 3))]
+)
+async def test_numbers_never_go_back_wherever_a_job_is_killed(
+    place: Place, lanes: int, *, few: bool, after: bool
+) -> None:
     rows: list[Any] = [*make_repeated_rows(40, keys=25), {"email": "no"}, {"email": "nor this"}]
-    for commit in place.choose(1, 1000):
+    for commit in place.choose(1, 1000, few=few):
         journal, service, death = place.journal(f"{commit}"), FakeService(), Death(commit, after=after)
         service.script = {2: LOST, 3: make_error(504)}
         try:

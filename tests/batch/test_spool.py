@@ -108,6 +108,14 @@ async def test_a_job_whose_source_failed_before_its_first_row_may_have_none(path
     assert JournalRecord.read(path).finished
 
 
+async def test_what_a_process_has_left_that_was_killed_while_it_spooled_is_replaced(path: Path) -> None:
+    left = path.with_name("job.journal.rows.new")
+    left.write_bytes(b"a part of the rows")
+    assert (await upload(FakeService(), iter(make_members(10)), path)).accepted == 10
+    assert [each.name for each in path.parent.iterdir() if ".rows" in each.name] == []
+
+
+@pytest.mark.long("it kills a process")
 async def test_a_process_that_is_killed_while_it_spools_leaves_no_file_for_long(path: Path) -> None:
     program = (
         "import asyncio, os\n"

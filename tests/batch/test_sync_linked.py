@@ -139,7 +139,7 @@ async def test_removals_find_nobody_where_rows_have_one_identifier(tmp_path: Pat
     assert searched == []
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 25))])
 async def test_in_the_end_an_audience_is_its_file(audience: Audience, seed: int) -> None:
     dice = random.Random(seed)
     people: list[Person] = []

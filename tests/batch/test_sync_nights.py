@@ -16,9 +16,14 @@ DAY = timedelta(days=1)
 KEYS = 9
 STATES = pytest.mark.parametrize(
     ("open_state", "seeds"),
-    [("open_state_file", range(10)), ("open_shared_state", range(2))],
+    [
+        ("open_state_file", range(1)),
+        ("open_shared_state", range(1)),
+        pytest.param("open_state_file", range(1, 11), marks=pytest.mark.long),
+        pytest.param("open_shared_state", range(1, 3), marks=pytest.mark.long),
+    ],
     indirect=["open_state"],
-    ids=["file", "shared"],
+    ids=["file", "shared", "many nights, file", "many nights, shared"],
 )
 Rows = list[tuple[int, int] | None]
 

@@ -158,7 +158,10 @@ async def test_a_sync_that_ended_with_an_answer_to_each_request_leaves_nothing_t
     assert nights.waits == []
 
 
-@pytest.mark.parametrize("too_large", [0, 10_000])  # so many failures are recorded at once
+@pytest.mark.parametrize(
+    "too_large",
+    [0, pytest.param(10_000, marks=pytest.mark.long)],  # so many failures are recorded at once
+)
 async def test_who_was_not_sent_before_a_refusal_leaves_nothing_to_wait_for(nights: Nights, too_large: int) -> None:
     service = FakeService(script={3: make_error(403)})
     people = [*((f"{number}{'p' * 2_000}",) for number in range(too_large)), *((f"p{number}",) for number in range(80))]

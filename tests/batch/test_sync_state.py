@@ -26,6 +26,7 @@ from tests.support.sync_states import (
     list_removals,
     make_entries,
     name_of,
+    read_rows,
     sync,
 )
 
@@ -54,12 +55,12 @@ async def test_only_what_changed_is_in_the_plan(open_state: OpenState, kind: int
         assert [state.find_position(number) for number in range(2)] == [0, 1]
 
 
-async def test_no_row_is_lost_when_one_more_needs_another_page(open_state: OpenState) -> None:
-    rows = dict.fromkeys(range(12_288), 1)
+async def test_no_row_is_lost_when_one_more_needs_another_page(open_state: OpenState, small_pages: int) -> None:
+    rows = dict.fromkeys(range(small_pages), 1)
     async with open_state() as state:
         for more in range(3):
             plan = await sync(state, rows | {2**63 + number: 1 for number in range(more)})
-            assert (plan.present, plan.upserts) == ((12_287 + more, 1) if more else (0, 12_288))
+            assert (plan.present, plan.upserts) == ((small_pages - 1 + more, 1) if more else (0, small_pages))
 
 
 async def test_what_changed_is_removed_first_where_sending_only_adds(open_state: OpenState) -> None:
@@ -108,6 +109,7 @@ async def test_what_does_not_expire_is_never_sent_again(open_state: OpenState) -
         assert (await compare(state, {1: 10}, now=NOW + 100 * YEAR)).unchanged == 1
 
 
+@pytest.mark.usefixtures("small_pages")
 async def test_other_tasks_run_between_the_pages_that_are_settled(open_state: OpenState) -> None:
     turns: list[int] = [0]
     turns_at_pages: list[int] = []
@@ -118,7 +120,7 @@ async def test_other_tasks_run_between_the_pages_that_are_settled(open_state: Op
             await asyncio.sleep(0)
 
     async with open_state() as state:
-        plan = await compare(state, dict.fromkeys((number << 47 for number in range(30_000)), 1))
+        plan = await compare(state, dict.fromkeys((number << 47 for number in range(200)), 1))
         await state.begin(expires=NOW + YEAR)
         state.record_accepted("upserts", range(plan.upserts))
         counting = asyncio.ensure_future(count_turns())
@@ -299,8 +301,10 @@ async def lose_upserts(state: SyncState, snapshot: Snapshot, sent: ClockReading)
     await state.settle()
 
 
-async def test_a_request_that_took_effect_long_ago_delays_nothing_after_another_one(open_state: OpenState) -> None:
-    rows = dict.fromkeys(range(12_289), 1)  # two pages: 0 is on one of them, 5 on the other
+async def test_a_request_that_took_effect_long_ago_delays_nothing_after_another_one(
+    open_state: OpenState, small_pages: int
+) -> None:
+    rows = dict.fromkeys(range(small_pages + 1), 1)  # two pages: 0 is on one of them, 5 on the other
     assert [find_page(key_of(key), 2) for key in (0, 5)] == [0, 1]
     async with open_state() as state:
         await sync(state, {key: 1 for key in rows if key})
@@ -309,7 +313,7 @@ async def test_a_request_that_took_effect_long_ago_delays_nothing_after_another_
         await lose_upserts(state, rows | {5: 2}, ClockReading(NOW, 5_000.0, "a"))  # by then it has taken effect
     async with open_state() as state:
         removed = [await compare(state, {key: 1}, quarantine=120, monotonic=5_000.0, boot="a") for key in (5, 0)]
-        assert [(plan.all_removals, plan.waiting_removals) for plan in removed] == [(12_288, 0), (12_288, 1)]
+        assert [(plan.all_removals, plan.waiting_removals) for plan in removed] == [(small_pages, 0), (small_pages, 1)]
 
 
 # --- many rows
@@ -320,6 +324,17 @@ def test_a_sync_on_a_cluster_is_refused_with_a_state_in_a_file(path: Path) -> No
         check_shared(path)
 
 
+@pytest.mark.usefixtures("small_pages")
+async def test_pages_are_announced_as_they_are_compared(open_state: OpenState) -> None:
+    rows, pages = dict.fromkeys(range(200), 1), list[tuple[int, int]]()
+    async with open_state() as state:
+        await sync(state, rows)
+        await state.compare(read_rows(rows), now=SENT_AT, soon=NOW, on_compared=lambda *each: pages.append(each))
+    assert pages == [(number, len(pages)) for number in range(len(pages))]
+    assert len(pages) > 1
+
+
+@pytest.mark.long("memory shows in many rows")
 async def test_memory_is_flat(open_state: OpenState) -> None:
     async def many(count: int) -> AsyncIterator[Entries]:
         for first in range(0, count, 512):
@@ -334,10 +349,4 @@ async def test_memory_is_flat(open_state: OpenState) -> None:
                 for first in range(0, plan.upserts, 512):
                     state.record_accepted("upserts", range(first, first + 512))
                 await state.settle()
-        pages: list[tuple[int, int]] = []
-        plan = await state.compare(
-            many(51_200), now=SENT_AT, soon=NOW, on_compared=lambda done, total: pages.append((done, total))
-        )
-        assert plan.unchanged == 51_200
-        assert pages == [(number, len(pages)) for number in range(len(pages))]
-        assert len(pages) > 1
+        assert (await state.compare(many(51_200), now=SENT_AT, soon=NOW)).unchanged == 51_200

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import attrs
+import pytest
 
 from svc_async.batch.destination import Verdict
 from svc_async.batch.journal.file import JournalFile, Journals
@@ -29,6 +30,7 @@ from svc_async.wire.route import Request, Route
 
 __all__ = [
     "FAST",
+    "FEW",
     "FULL_DISK",
     "UNUSABLE",
     "Death",
@@ -41,6 +43,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+FEW = pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.long)])
+"""Has a test kill a job at few of its commits, or in `nox -s long` at many."""
 
 UNUSABLE = (UnusableFile, UnusableState)
 """What is raised if a journal cannot be used."""
@@ -72,9 +77,11 @@ class Place:
         """How much longer a new owner waits after a kill than a quarantine."""
         return 0.0 if self.state is None else 11.0
 
-    def choose(self, *commits: int) -> Sequence[int]:
+    def choose(self, *commits: int, few: bool) -> Sequence[int]:
         """Return which commits to die at: of many, only some, and of those in a database, which take longer, fewer."""
         chosen = range(*commits)
+        if few:
+            return [each for each in (3, 13, 999) if each in chosen]
         if self.state is None:
             return [each for each in chosen if each < 20 or each % 5 == 0]
         return [each for each in (1, 2, 3, 5, 8, 13, 21, 34, 55, 999) if each in chosen]
