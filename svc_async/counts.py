@@ -48,11 +48,11 @@ class Counts:
         """The numbers by their names."""
         return {name: getattr(self, name) for name in _NAMES}
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, other: "Counts") -> Self:
         """Return the sums; whatever else a value has is kept from the first one."""
         return attrs.evolve(self, **{name: getattr(self, name) + getattr(other, name) for name in _NAMES})
 
-    def __sub__(self, other: Self) -> Self:
+    def __sub__(self, other: "Counts") -> Self:
         """Return the differences; whatever else a value has is kept from the first one."""
         return attrs.evolve(self, **{name: getattr(self, name) - getattr(other, name) for name in _NAMES})
 

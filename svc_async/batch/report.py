@@ -187,14 +187,21 @@ class Progress(Counts):
         """Settled rows per second since the job began."""
         return self.settled / self.seconds if self.seconds else 0.0
 
-    def __add__(self, other: Self) -> Self:
-        """Return the progress of two parts of a job, one of which ran after the other."""
+    def __add__(self, other: Counts) -> Self:
+        """Return the progress with more counts, or that of two parts of a job, one of which ran after the other."""
+        total = super().__add__(other)
+        if not isinstance(other, Progress):
+            return total
         return attrs.evolve(
-            Counts.__add__(other, self),
+            total,
             in_flight=self.in_flight + other.in_flight,
             rate_limited=self.rate_limited + other.rate_limited,
             seconds=self.seconds + other.seconds,
+            phase=other.phase,
+            phase_done=other.phase_done,
+            phase_total=other.phase_total,
             wait=Wait.merge([self.wait, other.wait]),
+            at=other.at,
         )
 
     def count_down(self, now: float) -> Self:
@@ -221,11 +228,12 @@ class Report(Counts):
     @classmethod
     def from_progress(cls, progress: Progress, failures: Iterable[Failure] = ()) -> "Report":
         """Return the report of a job that was cut off, from the last progress that it announced."""
-        return cls(**progress.counts, failures=first_failures(failures))
+        return cls(failures=first_failures(failures)) + progress
 
-    def __add__(self, other: Self) -> Self:
-        """Return the report of two parts of a job whose positions count the rows of the same input."""
-        return attrs.evolve(super().__add__(other), failures=first_failures((*self.failures, *other.failures)))
+    def __add__(self, other: Counts) -> Self:
+        """Return the report with more counts, or that of two parts of a job; positions count rows of the same input."""
+        more = other.failures if isinstance(other, Report) else ()
+        return attrs.evolve(super().__add__(other), failures=first_failures((*self.failures, *more)))
 
     def find_sent(self) -> Sent:
         """Return whether requests were sent, for an error about this report."""
@@ -314,7 +322,7 @@ class Accounting:
         Raises:
             RuntimeError: they do not add up.
         """
-        return Report(**self.total(pending=pending, in_doubt=in_doubt).counts, failures=first_failures(self.failures))
+        return Report(failures=first_failures(self.failures)) + self.total(pending=pending, in_doubt=in_doubt)
 
 
 def first_failures(failures: Iterable[Failure]) -> Sequence[Failure]:

@@ -336,9 +336,7 @@ class Uploader(Generic[T]):
             return
         lanes, now = self._feeder.lanes, self._clock.monotonic()
         accounting = self._ledger.accounting
-        total = accounting.total(pending=self._feeder.pending, in_doubt=count_in_doubt(lanes))
         progress = Progress(
-            **total.counts,
             in_flight=sum(lane.phase in {Phase.READY, Phase.SENDING} for lane in lanes),
             rate_limited=accounting.rate_limited,
             seconds=now - self._started,
@@ -347,6 +345,7 @@ class Uploader(Generic[T]):
             wait=Wait.merge([*self._waits.values(), self._feeder.wait]),
             at=now,
         )
+        progress += accounting.total(pending=self._feeder.pending, in_doubt=count_in_doubt(lanes))
         if self._observers.progress is not None:
             self._observers.progress(progress)
         if self._rows.subscribers.functions:

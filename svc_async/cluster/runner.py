@@ -170,14 +170,8 @@ class _ShardTotals:
         self.outcomes[outcome.number] = attrs.evolve(outcome, failures=())
         report = outcome.report
         last = self._latest.get(outcome.number, Progress())
-        self._latest[outcome.number] = Progress(
-            **report.counts,
-            rate_limited=last.rate_limited,
-            seconds=last.seconds,
-            phase="sending",
-            phase_total=report.read,
-            wait=None,
-        )
+        counted = Progress(rate_limited=last.rate_limited, seconds=last.seconds, phase_total=report.read)
+        self._latest[outcome.number] = counted + report
         if self.observers.on_failure is not None:
             for failure in outcome.list_failures():
                 self.observers.on_failure(failure)

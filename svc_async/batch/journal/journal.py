@@ -261,7 +261,7 @@ class JournalLedger(Ledger):
         in_doubt = sum(len(intent.positions) for intent in self._intents if intent.sent_at is not None)
         self.accounting = Accounting(state.count_rows(in_doubt=in_doubt), failures=[*failures])
         if state.finished:
-            self.finished = Report(**state.counts.counts, failures=tuple(failures))
+            self.finished = Report(failures=tuple(failures)) + state.counts
         self.lanes = state.lanes
         self._rows = RemainingRows(
             self._destination.limits, self._known, lanes=self.lanes, make_error=self._location.make_error
@@ -505,7 +505,7 @@ class JournalLedger(Ledger):
         self._pending.delete_all("failure")
         self._kept_failures = 0
         self._add_failures(report.failures)
-        self._state.finished, self._state.counts = True, Counts(**report.counts)
+        self._state.finished, self._state.counts = True, Counts() + report
         self._state.checkpoint = self._rows.checkpoint
         await self.store.commit(self._take_changes(), is_last=True)
         await self.store.spool.delete()

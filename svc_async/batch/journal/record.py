@@ -130,7 +130,7 @@ def _parse(name: str, records: JournalRecords, *, is_running: bool) -> JournalRe
         source_ended=state.checkpoint.ended,
         spool_begun=state.spool_begun,
         spooled=bool(state.spool_digest),
-        report=Report(**counts.counts, failures=tuple(failures)),
+        report=Report(failures=tuple(failures)) + counts,
         doubts=tuple(doubts),
         turned_away=sum(intent.sent_at is None for intent in intents),
         end=state.end,

@@ -129,7 +129,8 @@ class JournalRecords(records.Records):
         """Yield the intents, by sender."""
         for sender, stored in self.load_all("intent", _StoredIntent):
             fields = msgspec.structs.asdict(stored)
-            yield Intent(sender=sender, **fields | {name: self._unpack(fields[name]) for name in _PACKED})
+            fields.update({name: self._unpack(fields[name]) for name in _PACKED})
+            yield Intent(sender=sender, **fields)
 
     def load_unsettled(self) -> Iterator[tuple[int, Positions]]:
         """Yield the senders that have left rows unsettled, and the positions of these."""
