@@ -266,7 +266,7 @@ def crash_cluster(session: nox.Session) -> None:
 @nox.session
 def mutants(session: nox.Session) -> None:
     """Change random places of the client, and count the changes that no test of the same package notices."""
-    _install(session, "test", "mutants")
+    _install(session, "test-long", "mutants")
     session.run("python", "-m", "tests.mutants", *session.posargs)
 
 

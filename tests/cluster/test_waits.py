@@ -1,9 +1,12 @@
-"""What the caller of a job on a cluster hears of requests that its workers send again."""
+"""What the caller of a job on a cluster hears of a shard: of requests that are sent again, and of its error."""
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
+import pytest
 
+from svc_async._version import __version__
 from svc_async.batch.report import Progress, Wait
 from svc_async.batch.settings import Observers
 from svc_async.cluster.job import ShardTask, WorkerSettings
@@ -11,6 +14,7 @@ from svc_async.cluster.runner import _ShardTotals
 from svc_async.cluster.shard_rows import ShardRows
 from svc_async.cluster.worker.shard import _Shard
 from svc_async.engine.origin import SessionOrigin
+from svc_async.errors import InvalidArgument
 from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from svc_async.sandbox import VirtualClock
 
@@ -33,17 +37,26 @@ async def test_a_wait_of_a_shard_is_counted_down_while_others_announce() -> None
     assert announce(1, accepted=9) == (0, None, None)
 
 
-async def test_a_wait_of_a_shard_is_announced_at_once() -> None:
-    heard: list[Any] = []
+def make_shard(announce: Callable[[str, Any], None]) -> _Shard:
     spec = UploadSpec(
         target=TargetSpec(kind="audience", account_id="a1", list_id="c1"), source=SourceSpec(path="people.csv")
     )
-    task = ShardTask(
-        job="job", run=1, number=0, spec=spec, settings=WorkerSettings(SessionOrigin(), "s", "1"), topic="t"
-    )
-    rows = ShardRows([], [])
-    shard = _Shard(task, rows, lambda _, message: heard.append(message["progress"]["wait"]))
+    settings = WorkerSettings(SessionOrigin(), "s", __version__)
+    task = ShardTask(job="job", run=1, number=0, spec=spec, settings=settings, topic="t")
+    return _Shard(task, ShardRows([], []), announce)
+
+
+async def test_a_wait_of_a_shard_is_announced_at_once() -> None:
+    heard: list[Any] = []
+    shard = make_shard(lambda _, message: heard.append(message["progress"]["wait"]))
     waits = [None, Wait(until=9.0, requests=1), Wait(until=9.0, requests=2), None]
     for wait in waits:
         shard._on_progress(Progress(wait=wait))
     assert heard == [wait and attrs.asdict(wait) for wait in waits]
+
+
+async def test_a_shard_whose_worker_has_no_state_ends_with_that_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SVC_STATE_URL", raising=False)
+    outcome = await make_shard(lambda *_: None).send()
+    assert isinstance(outcome.error, InvalidArgument)
+    assert (outcome.number, outcome.error.parameter, outcome.report.accepted) == (0, "SVC_STATE_URL", 0)

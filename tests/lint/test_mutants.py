@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import find_tests, list_packages
 from tests.mutants.equivalents import read_equivalents
 from tests.mutants.places import find_in_module, find_mutants, sample
 
@@ -64,3 +65,8 @@ def test_equivalent_mutants_exist() -> None:
     ids = {m.id for module in modules for m in find_in_module(module, (ROOT / module).read_bytes())}
 
     assert set(read_equivalents()) - ids == set()
+
+
+def test_every_package_has_tests() -> None:
+    missing = [path for package in list_packages() for path in find_tests(package) if not (ROOT / path).exists()]
+    assert missing == []

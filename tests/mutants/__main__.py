@@ -1,7 +1,8 @@
 """The long run: `python -m tests.mutants [PACKAGE ...] [--count N] [--seeds N ...] [--ids FILE] [--jobs N]`.
 
 It changes random places of each package, one at a time, and runs the tests of the same package. A change that no test
-notices is printed at once, unless tests/mutants/equivalents.toml says why it changes nothing.
+notices is printed at once, unless tests/mutants/equivalents.toml says why it changes nothing. The tests that are marked
+`long` run only where the others notice nothing.
 """
 
 import argparse
@@ -17,21 +18,23 @@ from queue import SimpleQueue
 
 from tests.mutants.equivalents import read_equivalents
 from tests.mutants.places import Mutant, find_mutants, sample
-from tests.mutants.trial import ROOT, Verdict, copy_again, copy_project, measure_reach, try_mutant
+from tests.mutants.trial import ROOT, Verdict, check_long, copy_again, copy_project, measure_reach, try_mutant
 from tests.support.postgres import start_postgres
 
-TESTS: Mapping[str, Sequence[str]] = {
-    "governor": ["tests/governor"],
-    "webhooks": ["tests/webhooks"],
-    "engine": ["tests/engine"],
-    "wire": ["tests/wire"],
-    "auth": ["tests/auth"],
-    "streams": ["tests/streams"],
-    "batch": ["tests/batch"],
-    # Operations are tested against the contract, all families at once.
-    "ads": ["tests/ads", "tests/conformance/test_client_rows.py", "tests/conformance/test_client_calls.py"],
+_CALLS = ("tests/conformance/test_client_rows.py", "tests/conformance/test_client_calls.py")
+"""Operations are tested against the contract, all families at once."""
+_TESTS: Mapping[str, Sequence[str]] = {
+    "ads": ("tests/ads", *_CALLS),
+    "handles": ("tests/ads", "tests/engine", *_CALLS),
+    "platform": ("tests/platform", *_CALLS),
+    "profiles": ("tests/engine", "tests/cli"),
+    "state": ("tests/state", "tests/webhooks/test_shared_events.py"),
+    "store": ("tests/core", "tests/batch", "tests/state"),
+    "telemetry": ("tests/monitoring",),
+    "users": ("tests/batch", "tests/sources"),
+    "wiring": ("tests/engine",),
 }
-"""The tests of each package."""
+"""The tests of the packages that have others than the folder of their name."""
 SEEDS = (11, 23, 47)
 """Fixed once, before the tests that they judge were written."""
 _ALLOWED = 3
@@ -39,6 +42,16 @@ _ALLOWED = 3
 _WORDS = {Verdict.NOTICED: "noticed", Verdict.TIMED_OUT: "timed out", Verdict.SURVIVED: "not noticed"}
 
 Chooser = Callable[[Sequence[Mutant]], Sequence[Mutant]]
+
+
+def list_packages() -> Sequence[str]:
+    """Return the names of all packages of the project."""
+    return sorted(path.parent.name for path in (ROOT / "svc_async").glob("*/__init__.py"))
+
+
+def find_tests(package: str) -> Sequence[str]:
+    """Return the folders and files of the tests of a package."""
+    return _TESTS.get(package, (f"tests/{package}",))
 
 
 def main(packages: Sequence[str], choose: Chooser, *, jobs: int) -> bool:
@@ -75,7 +88,9 @@ def _choose_listed(file: Path) -> Chooser:
 
 def _try_package(package: str, choose: Chooser, first: Path, jobs: int, equivalent: Mapping[str, str]) -> bool:
     chosen = choose(list(find_mutants(ROOT, ROOT / "svc_async" / package)))
-    reach = measure_reach(first, package, TESTS[package], jobs=jobs)
+    folders = find_tests(package)
+    reach = measure_reach(first, package, folders, jobs=jobs)
+    check_long(first, folders)
     _print(f"{package}: {len(chosen)} mutants, {len(reach.all_tests)} tests, {len(reach.slow)} of them slow")
     free: SimpleQueue[Path] = SimpleQueue()
     free.put(first)
@@ -85,7 +100,7 @@ def _try_package(package: str, choose: Chooser, first: Path, jobs: int, equivale
     def try_one(mutant: Mutant) -> str:
         project, tests = free.get(), reach.find_tests(mutant)
         try:
-            verdict = try_mutant(project, mutant, tests)
+            verdict = try_mutant(project, mutant, tests, folders)
         finally:
             free.put(project)
         if verdict is Verdict.SURVIVED and mutant.id in equivalent:
@@ -111,9 +126,8 @@ if __name__ == "__main__":
     parser.add_argument(
         "packages",
         nargs="*",
-        default=[*TESTS],
         metavar="PACKAGE",
-        help="packages of svc_async (default: all that have tests of their own)",
+        help="packages of svc_async (default: all)",
     )
     parser.add_argument("--count", type=int, default=36, help="mutants of a package for each seed")
     parser.add_argument(
@@ -122,9 +136,13 @@ if __name__ == "__main__":
     parser.add_argument("--ids", type=Path, metavar="FILE", help="try those that an earlier run printed into this file")
     parser.add_argument("--jobs", type=int, default=2, help="how many run at a time")
     given = parser.parse_args()
+    packages = list_packages()
+    for name in given.packages:
+        if name not in packages:
+            parser.error(f"{name} is not a package of svc_async; there are {', '.join(packages)}")
     chooser = (
         _choose_listed(given.ids)
         if given.ids
         else _choose_samples(given.count, given.seeds or (*SEEDS, seed_of_commit()))
     )
-    raise SystemExit(not main(given.packages, chooser, jobs=given.jobs))
+    raise SystemExit(not main(given.packages or packages, chooser, jobs=given.jobs))

@@ -41,6 +41,7 @@ _FIRST = 20
 """So many tests are run first, by themselves: most mutants end there, and few modules need to be imported for them."""
 _MEASURING_SECONDS = 1_200.0
 """So long may a test take while it is measured."""
+_LONG = ("-m", "long")
 _MEASURED, _WRITTEN = "measured.jsonl", "written.jsonl"
 _FAILED = 9
 """How a process ends whose tests fail; one that was ended from outside has another number."""
@@ -150,13 +151,19 @@ def _measure_lines(project: Path, package: str, arguments: Sequence[str]) -> dic
     }
 
 
-def try_mutant(project: Path, mutant: Mutant, tests: Sequence[str]) -> Verdict:
-    """Return what the tests say of a mutant."""
+def check_long(project: Path, folders: Sequence[str]) -> None:
+    """Check that the long tests pass without any change, before they judge one."""
+    if _run(project, [*_LONG, *folders]) is not Verdict.SURVIVED:
+        raise SystemExit(f"the long tests fail without any change: {(project / _WRITTEN).read_text()[-3000:]}")
+
+
+def try_mutant(project: Path, mutant: Mutant, tests: Sequence[str], folders: Sequence[str]) -> Verdict:
+    """Return what tests say of a mutant: the given ones, and where they notice nothing the long ones of folders."""
     path = project / mutant.module
     source = path.read_bytes()
     path.write_bytes(mutant.apply(source))
     try:
-        for part in filter(None, (tests[:_FIRST], tests[_FIRST:])):
+        for part in filter(None, (tests[:_FIRST], tests[_FIRST:], [*_LONG, *folders])):
             verdict = _run(project, part)
             if verdict is not Verdict.SURVIVED:
                 return verdict
@@ -193,7 +200,8 @@ def _run_in_copy(project: Path, listed: Path) -> None:
     os.dup2(nowhere, 2)
     with (project / _WRITTEN).open("w") as file:
         arguments = ("-x", "--tb=short", *_FASTER, "--timeout-method=thread", f"@{listed}")
-        sys.exit(_FAILED if pytest.main([*arguments], plugins=[_Observer(file, measured)]) else 0)
+        code = pytest.main([*arguments], plugins=[_Observer(file, measured)])
+        sys.exit(0 if code in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED} else _FAILED)
 
 
 @attrs.frozen(eq=False)
@@ -210,8 +218,9 @@ class _Observer:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
-            limit = _TEST_SECONDS + _TIMES_SLOWER * self.measured.get(item.nodeid, 0.0)
-            item.add_marker(pytest.mark.timeout(limit if self.measured else _MEASURING_SECONDS))
+            taken = self.measured.get(item.nodeid)  # long ones are not measured
+            limit = _MEASURING_SECONDS if taken is None else _TEST_SECONDS + _TIMES_SLOWER * taken
+            item.add_marker(pytest.mark.timeout(limit))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:

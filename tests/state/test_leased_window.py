@@ -1,5 +1,6 @@
 """When the turns of those are who wait for a lease, as far as one process knows."""
 
+from typing import Any
 from uuid import UUID
 
 import attrs
@@ -78,3 +79,39 @@ def test_after_five_seconds_without_an_answer_one_more_request_goes() -> None:
     assert [window.admits(1, tick) for tick in (later - 1, later)] == [False, True]
     assert window.next_check_at(1, later - 1) == later
     assert window.next_check_at(1, later) == NEVER
+
+
+@pytest.mark.parametrize(
+    ("changes", "admitted"),
+    [
+        ({"is_guess": True, "granted": 0, "remaining": 0}, True),
+        ({"is_guess": True, "granted": 0, "allowed": 1}, False),
+        ({"is_guess": True, "granted": 0, "firm_for": 5}, False),
+        ({"is_guess": False, "granted": 0}, False),
+    ],
+)
+def test_a_guess_alone_keeps_nobody_waiting_too_long(changes: dict[str, Any], *, admitted: bool) -> None:
+    window = make_window()
+    window.apply(attrs.evolve(LEASE, **changes), 0)
+
+    assert not window.admits(1, 4)
+    assert window.admits_beyond_guess(1, 4) is admitted
+
+
+def test_after_the_firm_limit_opens_only_the_guess_remains() -> None:
+    window = make_window()
+    window.apply(attrs.evolve(LEASE, is_guess=True, granted=0, firm_for=5), 0)
+
+    assert [window.admits_beyond_guess(1, tick) for tick in (4, 5)] == [False, True]
+
+
+def test_a_guess_goes_no_further_than_what_is_in_flight_allows() -> None:
+    window = make_window()
+    window.apply(attrs.evolve(LEASE, is_guess=True, granted=5), 0)
+    window.take(1, 0)
+    window.settle(1, 1)
+    window.on_overload(0, 1)
+    assert window.admits_beyond_guess(1, 2)
+
+    window.take(1, 2)
+    assert not window.admits_beyond_guess(1, 3)

@@ -373,6 +373,11 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: 
         SharedEvents(SharedState("postgresql://host/a"), **settings)
 
 
+def test_a_receiver_looks_for_events_to_take_over_four_times_a_lease() -> None:
+    store = SharedEvents(SharedState("postgresql://host/a"), lease=timedelta(seconds=60))
+    assert store.load_interval == 15
+
+
 async def test_a_store_that_is_not_open_says_so() -> None:
     store = SharedState("postgresql://host/a").events()
     with pytest.raises(WrongState, match="closed"):
