@@ -22,7 +22,8 @@ LONG = pytest.mark.long("a command on a cluster takes half a second")
 async def dask_cluster() -> AsyncIterator[str]:
     """The address of a scheduler."""
     async with open_cluster() as client:
-        yield client.scheduler.address
+        assert client.scheduler is not None
+        yield str(client.scheduler.address)
 
 
 @pytest.mark.long("the command starts a scheduler and a worker")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dask import compute
+from dask.base import compute
 from dask.delayed import delayed
 
 from svc_async.cluster.encode import EncodeSettings

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -90,7 +91,7 @@ async def open_cluster() -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def open_workbench(
-    client: Client, postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+    client: Any, postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Workbench]:
     """Start a sandbox, and set the variables of this process, which its workers have too."""
     async with Sandbox() as sandbox:
