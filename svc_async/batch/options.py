@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypedDict
 
-from svc_async.batch.cluster.calls import ClusterClient
+from svc_async.batch.job import ClusterClient
 from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.report import Failure, Progress, Receipt
 from svc_async.batch.settings import Ordering

@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 
 from svc_async._version import __version__
-from svc_async.batch.cluster.calls import ClusterClient
+from svc_async.batch.job import ClusterClient
 from svc_async.batch.settings import Observers
 from svc_async.cluster.worker.sessions import describe_versions
 from svc_async.engine.origin import SessionOrigin

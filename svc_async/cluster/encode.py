@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from svc_async.batch.packing.positions import Positions
+from svc_async.batch.settings import Reading
 from svc_async.cluster.dividing import divide_keys, divide_users
 from svc_async.cluster.fragments import list_places, open_fragment, read_slices
 from svc_async.cluster.parts import CatalogRows, RefusedRows, ShardPart, UserRows, write_parts
@@ -19,11 +20,11 @@ from svc_async.cluster.plan import Fragment, RowKind, SourceSettings
 from svc_async.errors import UnusableFile
 from svc_async.sources.blocks.files import unusable
 from svc_async.sources.source import ProductFeed, UnparsedRow, UserSource
-from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers, EncodedUsers, MemberEncoder, RowEncoder
+from svc_async.users.encoding import SLICE_ROWS, EncodedUsers, MemberEncoder, RowEncoder
 from svc_async.users.packed import PackedUsers, merge_users
 from svc_async.users.template import RowTemplate
 
-__all__ = ["EncodeSettings", "encode_fragment"]
+__all__ = ["encode_fragment"]
 
 _FLUSH_ROWS = 64_512
 """Rows that are divided among the shards at a time: two bytes are enough for the distance between most of them."""
@@ -32,22 +33,7 @@ _MAX_ENCODED = 268_435_456
 """Bytes of users of a fragment, which are in memory at once."""
 
 
-@attrs.frozen(kw_only=True)
-class EncodeSettings:
-    """What decides what is sent of a row, besides the row.
-
-    Attributes:
-        phone_region: the region of national phone numbers.
-        bad_identifiers: whether a row with an invalid identifier fails, or is sent with its other identifiers.
-    """
-
-    phone_region: str | None = None
-    bad_identifiers: BadIdentifiers = "fail"
-
-
-def encode_fragment(
-    fragment: Fragment, *, source: SourceSettings, settings: EncodeSettings, shards: int
-) -> Sequence[bytes]:
+def encode_fragment(fragment: Fragment, *, source: SourceSettings, reading: Reading, shards: int) -> Sequence[bytes]:
     """Return the rows of a fragment for each shard, as `parts.write_parts` writes them.
 
     A fragment that cannot be parsed becomes one row that fails, with the reason; none of its rows is sent.
@@ -55,7 +41,7 @@ def encode_fragment(
     Args:
         fragment: the fragment.
         source: how it is read.
-        settings: how users are encoded.
+        reading: how users are encoded.
         shards: the number of shards; a key is in the same shard in each fragment.
 
     Raises:
@@ -69,9 +55,9 @@ def encode_fragment(
                 _encode_products(opened, fragment, rows, source.kind)
             else:
                 encoder = MemberEncoder(
-                    phone_region=settings.phone_region,
+                    phone_region=reading.phone_region,
                     names=source.identifiers,
-                    bad_identifiers=settings.bad_identifiers,
+                    bad_identifiers=reading.bad_identifiers,
                 ).for_rows(opened.columns)
                 _UserEncoder(fragment, rows, max(_FLUSH_ROWS, SLICE_ROWS * shards)).encode(opened, encoder)
     except UnusableFile as error:

@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import msgspec
 
-from svc_async.batch.cluster.failures import read_block
 from svc_async.batch.report import Failure, Report
+from svc_async.cluster.failures import read_block
 from svc_async.cluster.plan import SourcePlan
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import SvcError

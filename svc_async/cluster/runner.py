@@ -24,11 +24,10 @@ from dask.delayed import delayed
 from distributed import as_completed, wait
 
 from svc_async._version import __version__
-from svc_async.batch.cluster.calls import ClusterCall, ClusterClient
+from svc_async.batch.job import ClusterClient, Job
 from svc_async.batch.report import KEPT_FAILURES, JobPhase, Progress, Report, first_failures
-from svc_async.batch.settings import Observers
+from svc_async.batch.settings import Observers, Reading
 from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error, release
-from svc_async.cluster.encode import EncodeSettings
 from svc_async.cluster.exchange import choose_shards, encode_each, exchange
 from svc_async.cluster.job import JobPart, ShardOutcome, ShardTask, WorkerSettings, read_outcome
 from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
@@ -41,7 +40,7 @@ from svc_async.state.errors import UnusableState
 from svc_async.state.jobs import JobRun, JobStore, make_damage_error
 from svc_async.state.journals import StateJournal
 
-__all__ = ["run_call", "run_jobs"]
+__all__ = ["run_job", "run_jobs"]
 
 _MOST_SHARDS = 4_096
 _RETRIES = 3
@@ -51,7 +50,7 @@ _STOP_TIMEOUT = 15.0
 _KINDS: Mapping[str, RowKind] = {"upload": "products", "remove": "product_keys"}
 
 
-async def run_call(call: ClusterCall, *, origin: SessionOrigin | None) -> Report:
+async def run_job(job: Job, *, cluster: ClusterClient, origin: SessionOrigin | None) -> Report:
     """Run the job of a call of `upload` or one of its kin, and return its report.
 
     Raises:
@@ -62,21 +61,21 @@ async def run_call(call: ClusterCall, *, origin: SessionOrigin | None) -> Report
         BatchError: the job could not be finished; the call resumes it when it is repeated.
     """
     spec = UploadSpec(
-        target=TargetSpec(**call.ids),
-        source=SourceSpec(path=call.path),
-        operation="remove" if call.operation == "Delete" else "upload",
-        phone_region=call.reading.phone_region,
-        bad_identifiers=call.reading.bad_identifiers,
-        settings=call.settings,
-        **call.times,
+        target=TargetSpec(**job.ids),
+        source=SourceSpec(path=job.path),
+        operation="remove" if job.operation == "Delete" else "upload",
+        phone_region=job.reading.phone_region,
+        bad_identifiers=job.reading.bad_identifiers,
+        settings=job.settings,
+        **job.times,
     )
     reports = await run_jobs(
         [spec],
-        cluster=call.client,
-        journal=call.journal,
+        cluster=cluster,
+        journal=job.journal,
         origin=origin,
-        shards=call.shards,
-        observers=call.observers,
+        shards=job.shards,
+        observers=job.observers,
     )
     return reports[0]
 
@@ -101,7 +100,7 @@ async def run_jobs(
         observers: functions that are called as the job proceeds, except `on_receipt`.
 
     Raises:
-        See `run_call`.
+        See `run_job`.
     """
     observers = observers or Observers()
     name, origin = check_call(cluster, journal, origin, shards, observers)
@@ -291,11 +290,11 @@ class _ClusterRun:
 
     def _build_tasks(self, part: JobPart, run: int, topic: str) -> Sequence[Any]:
         """Return the tasks of the shards that are not finished; what only others need is left out of the graph."""
-        settings = _describe_encoding(part)
+        reading = Reading(part.spec.phone_region, part.spec.bad_identifiers)
         rows = (
-            exchange(part.plan, settings, shards=part.shards, topic=topic)
+            exchange(part.plan, reading, shards=part.shards, topic=topic)
             if part.is_exchanged
-            else encode_each(part.plan, settings, topic=topic)
+            else encode_each(part.plan, reading, topic=topic)
         )
         send = delayed(send_shard, pure=False)
         plan = delayed(part.plan, pure=False)  # one for all of its shards
@@ -358,10 +357,6 @@ def _check_name(path: str) -> None:
 
 def _name(fragment: Fragment) -> tuple[str, int]:
     return fragment.file.source.path, fragment.number
-
-
-def _describe_encoding(part: JobPart) -> EncodeSettings:
-    return EncodeSettings(phone_region=part.spec.phone_region, bad_identifiers=part.spec.bad_identifiers)
 
 
 def _divide(

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import attrs
 
-from svc_async.batch.cluster.calls import ClusterCall, ClusterSource
+from svc_async.batch.job import ClusterClient, ClusterRunner, Job
 from svc_async.batch.report import Report
 from svc_async.batch.sync.snapshot import Snapshot
 from svc_async.engine.origin import SessionOrigin
@@ -17,8 +17,8 @@ __all__ = ["SessionClusterRunner", "import_cluster"]
 
 
 @attrs.frozen
-class SessionClusterRunner:
-    """Runs jobs on a cluster, whose workers open the session of this process; see `ClusterRunner`.
+class SessionClusterRunner(ClusterRunner):
+    """Runs jobs on a cluster, whose workers open the session of this process.
 
     Attributes:
         origin: where they find its settings.
@@ -26,15 +26,15 @@ class SessionClusterRunner:
 
     origin: SessionOrigin | None
 
-    async def run(self, call: ClusterCall) -> Report:
+    async def run(self, cluster: ClusterClient, job: Job) -> Report:
         """Run a job and return its report; exceptions as in `upload`."""
-        report: Report = await import_cluster("runner").run_call(call, origin=self.origin)
+        report: Report = await import_cluster("runner").run_job(job, cluster=cluster, origin=self.origin)
         return report
 
     @asynccontextmanager
-    async def open_snapshot(self, source: ClusterSource) -> AsyncGenerator[Snapshot]:
+    async def open_snapshot(self, cluster: ClusterClient, job: Job) -> AsyncGenerator[Snapshot]:
         """Have the workers read the rows for a sync; exceptions as in `sync`. The workers need no session."""
-        async with import_cluster("sync.snapshot").open_call(source) as snapshot:
+        async with import_cluster("sync.snapshot").open_job(job, cluster=cluster) as snapshot:
             yield snapshot
 
 

@@ -14,7 +14,7 @@ from svc_async.ads.do_not_reach_lists import (
     DoNotReachOperationParams,
     DoNotReachUser,
 )
-from svc_async.batch.cluster.calls import ClusterCall, NoCluster
+from svc_async.batch.job import ClusterClient, ClusterRunner, Job
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.report import Report
 from svc_async.errors import InvalidArgument, UnexpectedAnswer
@@ -27,15 +27,15 @@ USERS = "*/do_not_reach_lists/*/users"
 LIST = "dnr7k1"
 
 
-class ClusterCalls(NoCluster):
+class ClusterCalls(ClusterRunner):
     """Keeps the calls that are to run on a cluster."""
 
     def __init__(self) -> None:
-        self.calls: list[ClusterCall] = []
+        self.calls: list[Job] = []
 
-    async def run(self, call: ClusterCall) -> Report:
-        self.calls.append(call)
-        return await super().run(call)
+    async def run(self, cluster: ClusterClient, job: Job) -> Report:
+        self.calls.append(job)
+        return await super().run(cluster, job)
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from svc_async.batch.cluster.failures import FailureBlocks, read_block
 from svc_async.batch.report import Failure
+from svc_async.cluster.failures import FailureBlocks, read_block
 
 
 def make_failures(count: int) -> list[Failure]:

@@ -8,7 +8,8 @@ from tempfile import mkdtemp
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from svc_async.cluster.encode import EncodeSettings, encode_fragment
+from svc_async.batch.settings import Reading
+from svc_async.cluster.encode import encode_fragment
 from svc_async.cluster.parts import RefusedRows, read_parts
 from svc_async.cluster.plan import SourceSettings
 from svc_async.cluster.planning import plan_source
@@ -24,7 +25,7 @@ def encode(path: str, fragment_size: int = 16 * MIB) -> list[object]:
         return [0, error.problem]
     rows, problem = 0, ""
     for fragment in plan.fragments:
-        pieces = encode_fragment(fragment, source=plan.settings, settings=EncodeSettings(), shards=16)
+        pieces = encode_fragment(fragment, source=plan.settings, reading=Reading(), shards=16)
         for part in (part for piece in pieces if piece for part in read_parts(piece, {})[1]):
             rows += len(part.rows)
             if isinstance(part, RefusedRows):

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from svc_async.cluster.encode import EncodeSettings, encode_fragment
+from svc_async.batch.settings import Reading
+from svc_async.cluster.encode import encode_fragment
 from svc_async.cluster.plan import SourcePlan, SourceSettings
 from svc_async.cluster.planning import plan_source
 from svc_async.cluster.shard_rows import RowPlace, ShardRows
@@ -26,11 +27,11 @@ Found = tuple[int, str]
 """The row of a user, and the user as it is sent, or the rule that it breaks."""
 
 
-def encode_plan(plan: SourcePlan, shards: int, settings: EncodeSettings | None = None) -> Sequence[ShardRows]:
+def encode_plan(plan: SourcePlan, shards: int, settings: Reading | None = None) -> Sequence[ShardRows]:
     """Do in this process what a cluster does; fragments arrive in any order."""
-    settings = settings or EncodeSettings()
+    settings = settings or Reading()
     encoded = [
-        encode_fragment(fragment, source=plan.settings, settings=settings, shards=shards) for fragment in plan.fragments
+        encode_fragment(fragment, source=plan.settings, reading=settings, shards=shards) for fragment in plan.fragments
     ]
     random.Random(1).shuffle(encoded)
     return [ShardRows.read([pieces[shard] for pieces in encoded], plan) for shard in range(shards)]
@@ -53,7 +54,7 @@ def list_shard(shard: ShardRows) -> Sequence[Found]:
     return found
 
 
-def encode_whole(path: Path, settings: SourceSettings, encode: EncodeSettings) -> Sequence[Found]:
+def encode_whole(path: Path, settings: SourceSettings, encode: Reading) -> Sequence[Found]:
     found = []
     with closing(open_source(path, mapping=settings.mapping, header=settings.header)) as source:
         encoder = MemberEncoder(**attrs.asdict(encode)).for_rows(source.columns)
@@ -77,9 +78,9 @@ def test_shards_of_a_file_are_the_whole_file(write: Write, examples: int) -> Non
         st.lists(st.tuples(EMAILS, HANDLES), max_size=40),
         st.sampled_from(["email,handle", "email,x", "partner_user_id,handle"]),
         st.integers(1, 5),
-        st.sampled_from([EncodeSettings(), EncodeSettings(bad_identifiers="drop")]),
+        st.sampled_from([Reading(), Reading(bad_identifiers="drop")]),
     )
-    def check(rows: list[tuple[str, str]], header: str, shards: int, encode: EncodeSettings) -> None:
+    def check(rows: list[tuple[str, str]], header: str, shards: int, encode: Reading) -> None:
         path = write("\n".join([header, *map(",".join, rows)]))
         settings = SourceSettings(mapping={"*": "-"}, fragment_size=60)
         plan = plan_source(str(path), settings, block_size=30)
@@ -110,7 +111,7 @@ def test_rows_of_parquet_are_named_by_their_number(tmp_path: Path) -> None:
     pq.write_table(pa.table({"email": emails}), path, row_group_size=30)
     plan = plan_source(str(path), SourceSettings())
     found = sorted(found for shard in encode_plan(plan, 3) for found in list_shard(shard))
-    assert found == sorted(encode_whole(path, SourceSettings(), EncodeSettings()))
+    assert found == sorted(encode_whole(path, SourceSettings(), Reading()))
     assert [row for row, user in found if "must be" in user] == list(range(1, 101, 7))
 
 
@@ -193,7 +194,7 @@ def test_empty_shard_has_no_rows() -> None:
 
 def test_nothing_of_a_user_is_in_the_clear(write: Write) -> None:
     plan = plan_source(str(write("email\nsomeone@example.com\nnobody\n")), SourceSettings())
-    content = b"".join(encode_fragment(plan.fragments[0], source=plan.settings, settings=EncodeSettings(), shards=2))
+    content = b"".join(encode_fragment(plan.fragments[0], source=plan.settings, reading=Reading(), shards=2))
     assert b"someone" not in content
     assert b"nobody" not in content
 

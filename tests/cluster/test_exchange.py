@@ -8,7 +8,7 @@ import pytest
 from dask.base import compute
 from dask.delayed import delayed
 
-from svc_async.cluster.encode import EncodeSettings
+from svc_async.batch.settings import Reading
 from svc_async.cluster.exchange import choose_shards, encode_each, exchange
 from svc_async.cluster.files import SourceFile
 from svc_async.cluster.pieces import Piece
@@ -77,7 +77,7 @@ def list_users(shard: ShardRows) -> Sequence[tuple[int, str]]:
 async def test_rows_of_a_key_meet_in_one_shard_in_their_order(
     plan: SourcePlan, most_pieces: int, compute_all: Compute
 ) -> None:
-    settings = EncodeSettings()
+    settings = Reading()
 
     async def exchange_all() -> Sequence[ShardRows]:
         tasks = exchange(plan, settings, shards=SHARDS, most_pieces=most_pieces)
@@ -99,7 +99,7 @@ async def test_source_without_rows_has_empty_shards(tmp_path: Path) -> None:
     path = tmp_path / "customers.csv"
     path.write_text("email")
     plan = plan_source(str(path), SourceSettings())
-    found = await compute_here(exchange(plan, EncodeSettings(), shards=2))
+    found = await compute_here(exchange(plan, Reading(), shards=2))
     assert list(map(len, read_all(found, plan))) == [0, 0]
 
 

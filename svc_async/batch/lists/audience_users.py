@@ -9,8 +9,7 @@ import attrs
 
 from svc_async.ads.custom_audiences import USERS_BATCH, BatchCounts, BatchOperationType
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
-from svc_async.batch.cluster.calls import ClusterSource, ListIds
-from svc_async.batch.job import JobCall, read_options
+from svc_async.batch.job import Job, ListIds, read_job
 from svc_async.batch.lists.members import Members, open_members
 from svc_async.batch.lists.operations import Operation
 from svc_async.batch.lists.rules import ListRules
@@ -119,10 +118,10 @@ class AudienceUsers(UserList[BatchCounts]):
         Contract: `custom_audience_users.batch`.
         """
         operation = self._build_operation(BatchOperationType.UPDATE, effective_at=effective_at, expires_at=expires_at)
-        call = read_options("upload", options, UserUploadOptions.__optional_keys__)
-        job = self._run_members(members, operation, call)
+        job = read_job("upload", options, UserUploadOptions.__optional_keys__, ids=self._describe_list())
+        running = self._run_members(members, operation, job)
         del members  # its rows must not be among the locals of a traceback
-        return await job
+        return await running
 
     async def sync(
         self,
@@ -156,9 +155,9 @@ class AudienceUsers(UserList[BatchCounts]):
         Contract: `custom_audience_users.batch`.
         """
         check_location(state)
-        call = read_options("sync", options, AudienceSyncOptions.__optional_keys__)
+        job = read_job("sync", options, AudienceSyncOptions.__optional_keys__, ids=self._describe_list())
         target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
-        opening = self._open_snapshot(members, state, call)
+        opening = self._open_snapshot(members, state, job)
         del members  # its rows must not be among the locals of a traceback
         async with (
             opening as snapshot,
@@ -171,11 +170,11 @@ class AudienceUsers(UserList[BatchCounts]):
                         snapshot=snapshot,
                         spill=spill,
                         lifetime=lifetime,
-                        settings=call.settings,
+                        settings=job.settings,
                     ),
                     state=store,
-                    settings=call.sync,
-                    observers=call.observers,
+                    settings=job.sync,
+                    observers=job.observers,
                     sender=self._sender,
                     requests=dict.fromkeys(PARTS, self._build_request()),
                 ).run()
@@ -184,36 +183,29 @@ class AudienceUsers(UserList[BatchCounts]):
         self,
         operation_type: BatchOperationType,
         members: Columns | EncodedSlices,
-        job: PartJob,
+        part: PartJob,
         expires_at: datetime | None,
     ) -> Report:
         """Send a part of a sync."""
-        users = attrs.evolve(self, create_ledger=job.ledger.create)
+        users = attrs.evolve(self, create_ledger=part.ledger.create)
         operation = self._build_operation(operation_type, expires_at=expires_at)
-        call = JobCall(settings=job.settings, observers=job.observers)
-        return await users._run_members(members, operation, call)  # noqa: SLF001 - the same class
+        job = Job(ids=self._describe_list(), settings=part.settings, observers=part.observers)
+        return await users._run_members(members, operation, job)  # noqa: SLF001 - the same class
 
     @asynccontextmanager
     async def _open_snapshot(
-        self, members: Members | Snapshot, state: StateLocation, call: JobCall
+        self, members: Members | Snapshot, state: StateLocation, job: Job
     ) -> AsyncGenerator[Snapshot]:
         """Open the members of a sync, here or on a cluster; a command has opened them already."""
-        if call.cluster is not None:
+        if job.cluster is not None:
             check_shared(state)
-            source = ClusterSource(
-                client=call.cluster,
-                ids=self._describe_list(),
-                source=members,
-                reading=call.reading,
-                observers=call.observers,
-            )
-            async with self.cluster_runner.open_snapshot(source) as snapshot:
+            async with self.cluster_runner.open_snapshot(job.cluster, attrs.evolve(job, source=members)) as snapshot:
                 yield snapshot
         elif isinstance(members, Snapshot):
             yield members
         else:
             async with open_members(members, self._rules.identifiers) as rows:
-                yield MemberRows(rows, call.reading)
+                yield MemberRows(rows, job.reading)
 
     def stream(
         self,

@@ -8,8 +8,7 @@ import attrs
 
 from svc_async.ads.do_not_reach_lists import USERS_BATCH, BatchCounts
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS, BatchOperationType
-from svc_async.batch.cluster.calls import ListIds
-from svc_async.batch.job import read_options
+from svc_async.batch.job import ListIds, read_job
 from svc_async.batch.lists.members import Members
 from svc_async.batch.lists.operations import Operation
 from svc_async.batch.lists.rules import ListRules
@@ -99,10 +98,10 @@ class DoNotReachUsers(UserList[Page[BatchCounts]]):
         Contract: `do_not_reach_users.batch`.
         """
         operation = self._build_operation(BatchOperationType.UPDATE, expires_at=expires_at)
-        call = read_options("upload", options, UserUploadOptions.__optional_keys__)
-        job = self._run_members(members, operation, call)
+        job = read_job("upload", options, UserUploadOptions.__optional_keys__, ids=self._describe_list())
+        running = self._run_members(members, operation, job)
         del members  # its rows must not be among the locals of a traceback
-        return await job
+        return await running
 
     def stream(
         self,

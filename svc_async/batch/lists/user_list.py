@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar, Unpack
 import attrs
 
 from svc_async.ads.vocabulary import BatchOperationType
-from svc_async.batch.cluster.calls import ClusterCall, ClusterRunner, ListIds, NoCluster
-from svc_async.batch.job import JobCall, read_options
+from svc_async.batch.job import ClusterRunner, Job, ListIds, read_job
 from svc_async.batch.journal.journal import LedgerFactory, create_ledger
 from svc_async.batch.lists.destination import Counted, ListDestination
 from svc_async.batch.lists.members import MemberReader, Members
@@ -58,7 +57,7 @@ class UserList(abc.ABC, Generic[T]):
     limits: Limits = attrs.field(default=USER_LIMITS, kw_only=True, repr=False)
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
-    cluster_runner: ClusterRunner = attrs.field(factory=NoCluster, kw_only=True, repr=False)
+    cluster_runner: ClusterRunner = attrs.field(factory=ClusterRunner, kw_only=True, repr=False)
 
     @property
     @abc.abstractmethod
@@ -85,10 +84,10 @@ class UserList(abc.ABC, Generic[T]):
 
         Arguments, settings and exceptions: see `upload`.
         """
-        call = read_options("remove", options, UserUploadOptions.__optional_keys__)
-        job = self._run_members(members, self._build_operation(BatchOperationType.DELETE), call)
+        job = read_job("remove", options, UserUploadOptions.__optional_keys__, ids=self._describe_list())
+        running = self._run_members(members, self._build_operation(BatchOperationType.DELETE), job)
         del members  # its rows must not be among the locals of a traceback
-        return await job
+        return await running
 
     async def apply(self, operations: Operations, **options: Unpack[UserApplyOptions]) -> Report:
         """Apply any number of operations, with any number of users each.
@@ -103,10 +102,10 @@ class UserList(abc.ABC, Generic[T]):
             operations: as for `send`, as an iterable or async iterable.
             options: see `UserApplyOptions` in `svc_async.batch.options`.
         """
-        call = read_options("apply", options, UserApplyOptions.__optional_keys__)
-        source = self._create_reader(call.reading).read_operations(operations, self._parse)
-        source = attrs.evolve(source, settings=attrs.asdict(call.reading))
-        return await self._create_uploader(source, call, "operations").run()
+        job = read_job("apply", options, UserApplyOptions.__optional_keys__, ids=self._describe_list())
+        source = self._create_reader(job.reading).read_operations(operations, self._parse)
+        source = attrs.evolve(source, settings=attrs.asdict(job.reading))
+        return await self._create_uploader(source, job, "operations").run()
 
     async def _send(self, operations: Sequence[Operation]) -> T:
         """Send one request, which the service accepts or refuses as a whole."""
@@ -145,43 +144,33 @@ class UserList(abc.ABC, Generic[T]):
         times = {name: timestamp(moment) for name, moment in operation.times}
         return attrs.evolve(source, settings={**attrs.asdict(reading), **times})
 
-    async def _run_members(self, members: Members | EncodedSlices, operation: UserOperation, call: JobCall) -> Report:
-        if call.cluster is None:
-            source = self._read(members, operation, call.reading)
+    async def _run_members(self, members: Members | EncodedSlices, operation: UserOperation, job: Job) -> Report:
+        cluster = job.cluster
+        if cluster is None:
+            source = self._read(members, operation, job.reading)
             del members
-            return await self._create_uploader(source, call, operation.operation_type).run()
-        return await self.cluster_runner.run(
-            ClusterCall(
-                client=call.cluster,
-                shards=call.shards,
-                ids=self._describe_list(),
-                operation=operation.operation_type,
-                source=members,
-                settings=call.settings,
-                reading=call.reading,
-                times=dict(operation.times),
-                journal=call.journal,
-                observers=call.observers,
-            )
-        )
+            return await self._create_uploader(source, job, operation.operation_type).run()
+        job = attrs.evolve(job, operation=operation.operation_type, times=dict(operation.times), source=members)
+        del members
+        return await self.cluster_runner.run(cluster, job)
 
     def _stream(self, members: Members, operation: UserOperation, options: UserStreamOptions) -> Receipts[T]:
-        call = read_options("stream", options, UserStreamOptions.__optional_keys__)
-        source = self._read(members, operation, call.reading)
+        job = read_job("stream", options, UserStreamOptions.__optional_keys__, ids=self._describe_list())
+        source = self._read(members, operation, job.reading)
 
         def create(on_receipt: Callable[[Receipt], object]) -> Uploader[T]:
-            observers = attrs.evolve(call.observers, on_receipt=on_receipt)
-            return self._create_uploader(source, attrs.evolve(call, observers=observers), operation.operation_type)
+            observers = attrs.evolve(job.observers, on_receipt=on_receipt)
+            return self._create_uploader(source, attrs.evolve(job, observers=observers), operation.operation_type)
 
         return Receipts(create)
 
-    def _create_uploader(self, source: RowSource, call: JobCall, purpose: str) -> Uploader[T]:
+    def _create_uploader(self, source: RowSource, job: Job, purpose: str) -> Uploader[T]:
         destination = ListDestination(
             empty=self._build_request(),
             confirms=self._confirms,
             counted=self.counted,
             rules=self._rules,
-            limits=attrs.evolve(self.limits, per_operation=call.settings.users_per_operation),
+            limits=attrs.evolve(self.limits, per_operation=job.settings.users_per_operation),
             purpose=purpose,
             host=self._host,
             settings=source.settings,
@@ -190,9 +179,9 @@ class UserList(abc.ABC, Generic[T]):
             source,
             sender=self._sender,
             destination=destination,
-            settings=call.settings,
-            observers=call.observers,
-            journal=call.journal,
+            settings=job.settings,
+            observers=job.observers,
+            journal=job.journal,
             create_ledger=self.create_ledger,
             sizes=self.sizes,
         )

@@ -9,14 +9,13 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 import attrs
 
 from svc_async.ads.products import CatalogProducts, ProductUpsertResult, ProductUpsertResults
-from svc_async.batch.cluster.calls import ClusterCall, ClusterClient, ClusterRunner, ClusterSource, ListIds, NoCluster
 from svc_async.batch.destination import Destination
-from svc_async.batch.job import JobCall, read_options
+from svc_async.batch.job import ClusterRunner, Job, ListIds, read_job
 from svc_async.batch.journal.journal import LedgerFactory, create_ledger
 from svc_async.batch.options import StreamOptions, SyncOptions, UploadOptions
 from svc_async.batch.products.codec import (
@@ -70,7 +69,7 @@ class Products(CatalogProducts):
 
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
-    cluster_runner: ClusterRunner = attrs.field(factory=NoCluster, kw_only=True, repr=False)
+    cluster_runner: ClusterRunner = attrs.field(factory=ClusterRunner, kw_only=True, repr=False)
 
     async def upsert(
         self,
@@ -104,14 +103,15 @@ class Products(CatalogProducts):
 
         Contract: PROD-01 to PROD-09b, `products.upsert`.
         """
-        call = read_options("upsert", options, UploadOptions.__optional_keys__)
+        job = read_job("upsert", options, UploadOptions.__optional_keys__, ids=self._ids)
         or_none(PLAIN_FUNCTION).check("on_result", on_result)
-        if call.cluster is not None:
+        if (cluster := job.cluster) is not None:
             if on_result is not None:
                 raise InvalidArgument("on_result", "must not be given with cluster=: the results stay on the workers")
-            return await self._run_on_cluster(call.cluster, "Update", products, call)
+            job = attrs.evolve(job, source=products, parameter="products")
+            return await self.cluster_runner.run(cluster, job)
         destination = Upserts(self.product_catalog_id, self._host, on_result)
-        return await self._create_uploader(self._read(products), destination, call).run()
+        return await self._create_uploader(self._read(products), destination, job).run()
 
     async def delete(self, product_keys: ProductKeys, **options: Unpack[UploadOptions]) -> Report:
         """Delete any number of products for good.
@@ -126,12 +126,13 @@ class Products(CatalogProducts):
 
         Contract: PROD-11, PROD-11b, `products.delete`.
         """
-        call = read_options("delete", options, UploadOptions.__optional_keys__)
-        if call.cluster is not None:
-            return await self._run_on_cluster(call.cluster, "Delete", product_keys, call)
+        job = read_job("delete", options, UploadOptions.__optional_keys__, ids=self._ids)
+        if (cluster := job.cluster) is not None:
+            job = attrs.evolve(job, operation="Delete", source=product_keys, parameter="product_keys")
+            return await self.cluster_runner.run(cluster, job)
         source = read_keys(product_keys, self.sizes.slice_rows)
         destination = Deletions(self.product_catalog_id, self._host)
-        return await self._create_uploader(source, destination, call).run()
+        return await self._create_uploader(source, destination, job).run()
 
     async def sync(self, products: ProductRows, *, state: StateLocation, **options: Unpack[SyncOptions]) -> SyncReport:
         """Make the catalog equal to a source, by sending only the differences from the last sync.
@@ -157,10 +158,10 @@ class Products(CatalogProducts):
         Contract: `products.upsert`, `products.delete`.
         """
         check_location(state)
-        call = read_options("sync", options, SyncOptions.__optional_keys__)
+        job = read_job("sync", options, SyncOptions.__optional_keys__, ids=self._ids)
         name = f"catalog {self.product_catalog_id} at {self._host}"
         async with (
-            self._open_rows(products, state, call) as rows,
+            self._open_rows(products, state, job) as rows,
             open_sync_state(state, name) as store,
         ):
             with SliceSpill(store.folder) as spill:
@@ -177,34 +178,32 @@ class Products(CatalogProducts):
                         if isinstance(rows, Snapshot)
                         else ListedProducts(rows, self._check_first),
                         accepts=partial(is_valid, encode=self._encode),
-                        settings=call.settings,
+                        settings=job.settings,
                     ),
                     state=store,
-                    settings=call.sync,
-                    observers=call.observers,
+                    settings=job.sync,
+                    observers=job.observers,
                     sender=self._pipeline,
                     requests={
                         part: build(product_catalog_id=self.product_catalog_id) for part, build in SYNC_ROUTES.items()
                     },
                 ).run()
 
-    async def _run_part(self, source: RowSource, destination: Destination[Any], job: PartJob) -> Report:
+    async def _run_part(self, source: RowSource, destination: Destination[Any], part: PartJob) -> Report:
         """Send a part of a sync."""
-        products = attrs.evolve(self, create_ledger=job.ledger.create)
-        call = JobCall(settings=job.settings, observers=job.observers)
-        return await products._create_uploader(source, destination, call).run()  # noqa: SLF001 - the same class
+        products = attrs.evolve(self, create_ledger=part.ledger.create)
+        job = Job(ids=self._ids, settings=part.settings, observers=part.observers)
+        return await products._create_uploader(source, destination, job).run()  # noqa: SLF001 - the same class
 
     @asynccontextmanager
     async def _open_rows(
-        self, products: ProductRows | Snapshot, state: StateLocation, call: JobCall
+        self, products: ProductRows | Snapshot, state: StateLocation, job: Job
     ) -> AsyncGenerator[IterableProducts | Snapshot]:
         """Open the products of a sync, here or on a cluster; a command has opened them already."""
-        if call.cluster is not None:
+        if job.cluster is not None:
             check_shared(state)
-            source = ClusterSource(
-                client=call.cluster, ids=self._ids, source=products, parameter="products", observers=call.observers
-            )
-            async with self.cluster_runner.open_snapshot(source) as snapshot:
+            reading = attrs.evolve(job, source=products, parameter="products")
+            async with self.cluster_runner.open_snapshot(job.cluster, reading) as snapshot:
                 yield snapshot
         elif isinstance(products, Snapshot):
             yield products
@@ -220,12 +219,12 @@ class Products(CatalogProducts):
 
         Contract: PROD-01 to PROD-09b, `products.upsert`.
         """
-        call = read_options("stream", options, StreamOptions.__optional_keys__)
+        job = read_job("stream", options, StreamOptions.__optional_keys__, ids=self._ids)
         source, destination = self._read(products), Upserts(self.product_catalog_id, self._host)
 
         def create(on_receipt: Callable[[Receipt], object]) -> Uploader[ProductUpsertResults]:
-            observers = attrs.evolve(call.observers, on_receipt=on_receipt)
-            return self._create_uploader(source, destination, attrs.evolve(call, observers=observers))
+            observers = attrs.evolve(job.observers, on_receipt=on_receipt)
+            return self._create_uploader(source, destination, attrs.evolve(job, observers=observers))
 
         return Receipts(create)
 
@@ -248,31 +247,14 @@ class Products(CatalogProducts):
     def _encode(self) -> Encode:
         return encode_checked if self._pipeline.validate else encode_unchecked
 
-    async def _run_on_cluster(
-        self, cluster: ClusterClient, operation: Literal["Update", "Delete"], source: object, call: JobCall
-    ) -> Report:
-        return await self.cluster_runner.run(
-            ClusterCall(
-                client=cluster,
-                shards=call.shards,
-                ids=self._ids,
-                operation=operation,
-                source=source,
-                parameter="products" if operation == "Update" else "product_keys",
-                settings=call.settings,
-                journal=call.journal,
-                observers=call.observers,
-            )
-        )
-
-    def _create_uploader(self, source: RowSource, destination: Destination[T], call: JobCall) -> Uploader[T]:
+    def _create_uploader(self, source: RowSource, destination: Destination[T], job: Job) -> Uploader[T]:
         return Uploader(
             source,
             sender=self._pipeline,
             destination=destination,
-            settings=call.settings,
-            observers=call.observers,
-            journal=call.journal,
+            settings=job.settings,
+            observers=job.observers,
+            journal=job.journal,
             create_ledger=self.create_ledger,
             sizes=self.sizes,
         )

@@ -22,7 +22,7 @@ from typing import Any, Self
 import attrs
 import msgspec
 
-from svc_async.batch.cluster.calls import ClusterClient, ClusterSource
+from svc_async.batch.job import ClusterClient, Job
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import Observers, Reading
@@ -35,7 +35,7 @@ from svc_async.cluster.sync.fragment_slices import FragmentSlices, count_parts, 
 from svc_async.errors import SvcError
 from svc_async.jobs.spec import SourceSpec
 
-__all__ = ["open_call", "open_snapshot"]
+__all__ = ["open_job", "open_snapshot"]
 
 _RETRIES = 3
 """How often Dask repeats a task that failed: a fragment on a storage that was away for a moment."""
@@ -44,12 +44,12 @@ _AHEAD = 2
 
 
 @asynccontextmanager
-async def open_call(source: ClusterSource) -> AsyncGenerator[Snapshot]:
-    """Have the workers read the source of a call of `sync`; exceptions as of `open_snapshot`."""
-    kind: RowKind = "products" if source.ids["kind"] == "catalog" else "users"
-    spec = SourceSpec(path=source.path)
+async def open_job(job: Job, *, cluster: ClusterClient) -> AsyncGenerator[Snapshot]:
+    """Have the workers read the source of a sync; exceptions as of `open_snapshot`."""
+    kind: RowKind = "products" if job.ids["kind"] == "catalog" else "users"
+    spec = SourceSpec(path=job.path)
     async with open_snapshot(
-        spec, kind=kind, cluster=source.client, reading=source.reading, observers=source.observers
+        spec, kind=kind, cluster=cluster, reading=job.reading, observers=job.observers
     ) as snapshot:
         yield snapshot
 

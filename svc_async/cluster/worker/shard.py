@@ -8,9 +8,9 @@ import attrs
 from distributed import get_worker
 from distributed.worker import secede
 
-from svc_async.batch.cluster.failures import FailureBlocks
 from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
 from svc_async.batch.settings import Observers
+from svc_async.cluster.failures import FailureBlocks
 from svc_async.cluster.job import ShardOutcome, ShardTask, read_outcome, write_outcome
 from svc_async.cluster.pieces import Piece
 from svc_async.cluster.plan import SourcePlan

@@ -1,1 +1,0 @@
-"""What lists know of clusters; the package `svc_async.cluster` does the rest."""
