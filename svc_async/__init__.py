@@ -27,22 +27,24 @@ if TYPE_CHECKING:
         NotFound,
         RateLimited,
         ServerError,
+        StateUnavailable,
         StreamDropped,
         StreamOverflow,
         SvcError,
+        TakenUpElsewhere,
         TimedOut,
         TooManyConnections,
         TransportError,
         Unauthorized,
         UnexpectedAnswer,
         UnusableFile,
+        UnusableState,
         WebhookInvalid,
         WouldWaitTooLong,
         WrongState,
     )
     from svc_async.governor.governor import Governor
     from svc_async.session import Session
-    from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
     from svc_async.users.tables import Columns, Rows
     from svc_async.wire.base_urls import Endpoints
     from svc_async.wire.envelope import Page
@@ -105,7 +107,6 @@ _HOMES = {
         "OAuth2UserCredentials",
         "UserCredentials",
     ),
-    "svc_async.state.errors": ("StateUnavailable", "TakenUpElsewhere", "UnusableState"),
     "svc_async.users.tables": ("Columns", "Rows"),
     "svc_async.batch.journal.file": ("Journals",),
     "svc_async.batch.report": ("Failure", "Progress", "Receipt", "Report"),
@@ -120,15 +121,18 @@ _HOMES = {
         "NotFound",
         "RateLimited",
         "ServerError",
+        "StateUnavailable",
         "StreamDropped",
         "StreamOverflow",
         "SvcError",
+        "TakenUpElsewhere",
         "TimedOut",
         "TooManyConnections",
         "TransportError",
         "Unauthorized",
         "UnexpectedAnswer",
         "UnusableFile",
+        "UnusableState",
         "WebhookInvalid",
         "WouldWaitTooLong",
         "WrongState",

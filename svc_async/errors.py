@@ -1,4 +1,4 @@
-"""Every exception of this SDK, by whose fault it is; those of a shared state are in `svc_async.state.errors`.
+"""Every exception of this SDK, by whose fault it is.
 
     SvcError                      .sent: no | maybe | yes   .repeatable: whether the same call may help   .retry_after
     │   the caller
@@ -7,6 +7,11 @@
     ├── AccessDenied              the session has no credentials of the kind that the call needs
     ├── UnusableFile              a file is missing, locked, unreadable, or holds something else
     ├── WouldWaitTooLong          a rate limit opens later than the caller is willing to wait
+    │
+    │   the shared state
+    ├── StateUnavailable          its database cannot be reached
+    ├── TakenUpElsewhere          another process has taken up the same job or sync
+    ├── UnusableState             it holds something else than is expected, or belongs to another version
     │
     │   the network
     ├── TransportError            no answer arrived
@@ -57,15 +62,18 @@ __all__ = [
     "RateLimited",
     "Sent",
     "ServerError",
+    "StateUnavailable",
     "StreamDropped",
     "StreamOverflow",
     "SvcError",
+    "TakenUpElsewhere",
     "TimedOut",
     "TooManyConnections",
     "TransportError",
     "Unauthorized",
     "UnexpectedAnswer",
     "UnusableFile",
+    "UnusableState",
     "WebhookInvalid",
     "WouldWaitTooLong",
     "WrongState",
@@ -398,3 +406,45 @@ class TooManyConnections(RateLimited):
 
 class ServerError(ApiError):
     """5xx: the service failed."""
+
+
+class StateUnavailable(SvcError):
+    """The database of the shared state cannot be reached.
+
+    Attributes:
+        name: host and database.
+    """
+
+    repeatable = True
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the shared state at {name} cannot be reached ({reason}): check the URL and the server")
+        self.name = name
+
+
+class TakenUpElsewhere(SvcError):
+    """Another process has taken up the same job or sync; this one sends nothing more of it.
+
+    Attributes:
+        name: the job or the sync.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} was taken up elsewhere; this process sends nothing more of it")
+        self.name = name
+
+
+class UnusableState(SvcError):
+    """The shared state holds something else than is expected, or belongs to another version.
+
+    Attributes:
+        name: the database, or a name in it.
+        problem: what is wrong with it, and what helps.
+        parameter: the parameter that names it, such as `journal`; None if it is the database.
+    """
+
+    def __init__(self, name: str, problem: str, *, parameter: str | None = None) -> None:
+        super().__init__(f"{parameter or 'the shared state'} {name} {problem}")
+        self.parameter = parameter
+        self.name = name
+        self.problem = problem

@@ -34,9 +34,8 @@ from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
 from svc_async.cluster.planning import plan_in_thread, plan_spec
 from svc_async.cluster.worker.shard import send_shard
 from svc_async.engine.origin import SessionOrigin
-from svc_async.errors import BatchError, InvalidArgument, Sent, SvcError, UnusableFile
+from svc_async.errors import BatchError, InvalidArgument, Sent, SvcError, UnusableFile, UnusableState
 from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
-from svc_async.state.errors import UnusableState
 from svc_async.state.jobs import JobRun, JobStore, make_damage_error
 from svc_async.state.journals import StateJournal
 

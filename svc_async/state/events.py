@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Protocol, Self
 from uuid import UUID
 
 from svc_async.clock import Clock, SystemClock
-from svc_async.errors import InvalidArgument, WrongState
-from svc_async.state.database import Database
-from svc_async.state.errors import StateUnavailable, UnusableState
+from svc_async.errors import InvalidArgument, StateUnavailable, UnusableState, WrongState
 from svc_async.state.event_lease import EventLease
 from svc_async.state.event_rows import compute_digest, encode, list_events, read_event
+from svc_async.store.postgres import Database
 from svc_async.value_rules import COUNT, DURATION, NAME
 from svc_async.webhooks.keys.keyed_lock import KeyedLock
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl

@@ -1,24 +1,26 @@
 """Jobs on a cluster in PostgreSQL: what was planned under a name, and what became of each shard.
 
-A job is taken up by each run of it, which raises its run number. Workers of an earlier run find that out and stop; what
-they must not send any more is fenced by the journals of the shards.
+Each run takes up the records of the job, and its number is their epoch. Workers of an earlier run find out that the
+epoch was raised, and stop; what they must not send any more is fenced by the journals of the shards.
 """
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from svc_async.batch.journal.record import JournalRecord, merge_records
+from svc_async.errors import UnusableState
 from svc_async.printable import clean
-from svc_async.state.database import Database
-from svc_async.state.errors import TakenUpElsewhere, UnusableState
 from svc_async.state.journals import StateJournal
+from svc_async.store.postgres import Database, PostgresLocation
+from svc_async.store.records import Changes, DamagedRecord, Records, check_record, compute_checksum, decode, encode
 
 if TYPE_CHECKING:
-    from svc_async.state.database import Connection
+    from svc_async.store.postgres import Connection
 
 __all__ = ["JobRun", "JobStore", "make_damage_error", "prune_jobs"]
 
@@ -26,6 +28,7 @@ _MOST_SHARDS = 100_000
 """Shards of which the journals are read."""
 _REPORTS_TOGETHER = 16
 """Reports that are read at once."""
+_ADVICE = "begin a job of another name, after the quarantine"
 
 
 @attrs.frozen(kw_only=True)
@@ -60,8 +63,8 @@ class JobStore:
             StateUnavailable: the database cannot be reached.
             UnusableState: it is damaged.
         """
-        row = await self.database.fetch_row("SELECT plan FROM cluster_jobs WHERE name = $1", name)
-        return None if row is None else _load_object(name, row["plan"])
+        found = await _locate(name, self.database).find(kinds=("plan",))
+        return None if found is None else _load_object(name, found.records.load("plan", 0, str))
 
     async def find_record(self, name: str) -> JournalRecord | None:
         """Return what the journals of the shards of a job say together; None if there is no such job.
@@ -70,10 +73,10 @@ class JobStore:
             StateUnavailable: the database cannot be reached.
             UnusableState: a journal is damaged.
         """
-        row = await self.database.fetch_row("SELECT shards FROM cluster_jobs WHERE name = $1", name)
-        if row is None:
+        found = await _locate(name, self.database).find(kinds=("shards",))
+        if found is None:
             return None
-        journal, planned = StateJournal.of_job(name, self.database), sum(row["shards"])
+        journal, planned = StateJournal.of_job(name, self.database), sum(found.records.load("shards", 0, list[int]))
         shards = [await journal.shard(number).find() for number in range(min(planned, _MOST_SHARDS))]
         return merge_records(name, [each for each in shards if each is not None], planned=planned)
 
@@ -92,20 +95,25 @@ class JobStore:
             StateUnavailable: the database cannot be reached.
             UnusableState: the name belongs to another job, or what is stored under it is damaged.
         """
-        async with self.database.transaction() as connection:
-            row = await connection.fetchrow(
-                "INSERT INTO cluster_jobs (name, about, plan, shards) VALUES ($1, $2, $3, $4) "
-                "ON CONFLICT (name) DO UPDATE SET run = cluster_jobs.run + 1, stopped = false, "
-                "active_at = clock_timestamp() RETURNING about, plan, run, shards",
-                name,
-                json.dumps(about),
-                json.dumps(plan),
-                list(shards),
-            )
-            if row is None:
-                raise _make_error(name, "was deleted meanwhile; run the job again")
-            _check_same(name, _load_object(name, row["about"]), json.loads(json.dumps(about)))
-        return JobRun(number=row["run"], plan=_load_object(name, row["plan"]), shards=row["shards"])
+        location, given = (
+            _locate(name, self.database),
+            {"about": json.dumps(about), "plan": json.dumps(plan), "shards": [*shards]},
+        )
+
+        def begin(records: Records) -> tuple[Records, Changes]:
+            if records.bodies:
+                _check_same(location, _load_object(name, records.load("about", 0, str)), json.loads(json.dumps(about)))
+                return records, {}
+            bodies = {(kind, 0): encode(value) for kind, value in given.items()}
+            return attrs.evolve(records, bodies=bodies), bodies
+
+        records, store = await location.open(begin, kinds=given)
+        await store.close()
+        return JobRun(
+            number=store.epoch,
+            plan=_load_object(name, records.load("plan", 0, str)),
+            shards=records.load("shards", 0, list[int]),
+        )
 
     async def list_reports(self, name: str) -> AsyncIterator[tuple[int, Mapping[str, Any]]]:
         """Yield the number and the report of each shard that is finished; each report may list thousands of failures.
@@ -114,12 +122,11 @@ class JobStore:
             StateUnavailable: the database cannot be reached.
             UnusableState: one of them is damaged.
         """
-        statement = "SELECT shard, report FROM cluster_results WHERE job = $1 AND shard > $2 ORDER BY shard LIMIT $3"
         last = -1
-        while found := await self.database.fetch(statement, name, last, _REPORTS_TOGETHER):
+        while found := await self.database.fetch(_LIST_REPORTS, name, last, _REPORTS_TOGETHER):
             for each in found:
-                last = each["shard"]
-                yield last, _load_object(name, each["report"])
+                last = each["number"]
+                yield last, _load_report(name, *each)
 
     async def check_run(self, name: str, run: int) -> None:
         """Check that a run of a job is the last one and was not stopped.
@@ -129,11 +136,13 @@ class JobStore:
             UnusableState: there is no such job here.
             StateUnavailable: the database cannot be reached.
         """
-        row = await self.database.fetch_row("SELECT run, stopped FROM cluster_jobs WHERE name = $1", name)
+        location = _locate(name, self.database)
+        row = await self.database.fetch_row("SELECT epoch FROM stores WHERE what = 'job' AND name = $1", name)
         if row is None:
-            raise _make_error(name, "is not in the shared state of the worker, which must be that of whoever began it")
-        if row["run"] != run or row["stopped"]:
-            raise TakenUpElsewhere(f"the job {clean(name)}")
+            problem = "is not in the shared state of the worker, which must be that of whoever began it"
+            raise location.make_error(problem)
+        if row["epoch"] != run:
+            raise location.make_replaced_error()
 
     async def stop(self, name: str, run: int) -> None:
         """Have the workers of a run stop.
@@ -141,7 +150,7 @@ class JobStore:
         Raises:
             StateUnavailable: the database cannot be reached.
         """
-        await self.database.execute("UPDATE cluster_jobs SET stopped = true WHERE name = $1 AND run = $2", name, run)
+        await self.database.execute(_STOP, name, run)
 
     async def finish_shard(self, name: str, shard: int, report: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Store the report of a shard of which nothing is left to do; one that is there already stays, and is returned.
@@ -150,51 +159,73 @@ class JobStore:
             StateUnavailable: the database cannot be reached.
             UnusableState: what is there is damaged.
         """
-        found = None
+        body, found = encode(json.dumps(report)), None
         async with self.database.transaction() as connection:
-            status = await connection.execute(
-                "INSERT INTO cluster_results (job, shard, report) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-                name,
-                shard,
-                json.dumps(report),
-            )
-            await connection.execute("UPDATE cluster_jobs SET active_at = clock_timestamp() WHERE name = $1", name)
+            status = await connection.execute(_ADD, name, shard, body, compute_checksum("report", shard, body))
+            await connection.execute(_TOUCH, name)
             if status.endswith(" 0"):
-                statement = "SELECT report FROM cluster_results WHERE job = $1 AND shard = $2"
-                found = await connection.fetchrow(statement, name, shard)
-        return None if found is None else _load_object(name, found["report"])
+                found = await connection.fetchrow(_LIST_REPORTS, name, shard - 1, 1)
+        return None if found is None else _load_report(name, *found)
+
+
+_LIST_REPORTS = """
+    SELECT number, body, checksum FROM records JOIN stores ON store = id
+    WHERE what = 'job' AND name = $1 AND kind = 'report' AND number > $2 ORDER BY number LIMIT $3
+"""
+_ADD = """
+    INSERT INTO records (store, kind, number, body, checksum)
+    SELECT id, 'report', $2, $3, $4 FROM stores WHERE what = 'job' AND name = $1 ON CONFLICT DO NOTHING
+"""
+_TOUCH = "UPDATE stores SET active_at = clock_timestamp() WHERE what = 'job' AND name = $1"
+_STOP = "UPDATE stores SET epoch = epoch + 1 WHERE what = 'job' AND name = $1 AND epoch = $2"
+_LIST_OLD = """
+    SELECT id, shards.body AS shards, (SELECT count(*) FROM records WHERE store = id AND kind = 'report') AS reports
+    FROM stores JOIN records AS shards ON store = id AND kind = 'shards' WHERE what = 'job' AND active_at < $1
+"""
 
 
 async def prune_jobs(connection: "Connection", before: datetime) -> int:
     """Delete the jobs of which all shards are finished, and that were last active before a moment; return how many."""
-    status = await connection.execute(
-        "DELETE FROM cluster_jobs WHERE active_at < $1 AND ("
-        "SELECT count(*) FROM cluster_results WHERE job = name"
-        ") >= (SELECT sum(number) FROM unnest(shards) AS number)",
-        before,
-    )
-    return int(status.split()[-1])
+    finished = []
+    for each in await connection.fetch(_LIST_OLD, before):
+        with suppress(DamagedRecord):  # which ends the next run of the job
+            if each["reports"] >= sum(decode(each["shards"], list[int])):
+                finished.append(each["id"])
+    await connection.execute("DELETE FROM stores WHERE id = ANY ($1)", finished)
+    return len(finished)
 
 
 def make_damage_error(name: str) -> UnusableState:
     """Return the error that says that what is stored under the name of a job is damaged."""
-    return _make_error(name, "is damaged; begin a job of another name, after the quarantine")
+    return UnusableState(clean(name), f"is damaged; {_ADVICE}", parameter="job")
+
+
+def _locate(name: str, database: Database) -> PostgresLocation:
+    return PostgresLocation(name, database, "job", _ADVICE)
+
+
+def _load_report(name: str, shard: int, body: bytes, checksum: int) -> Mapping[str, Any]:
+    try:
+        text = decode(check_record("report", shard, body, checksum), str)
+    except DamagedRecord:
+        raise make_damage_error(name) from None
+    return _load_object(name, text)
 
 
 def _load_object(name: str, text: str) -> Mapping[str, Any]:
-    found = json.loads(text)
+    """Return an object; it is stored as JSON in ASCII, since names of files may hold bytes that are not UTF-8."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise make_damage_error(name) from None
     if not isinstance(found, dict):
         raise make_damage_error(name)
     return found
 
 
-def _check_same(name: str, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _check_same(location: PostgresLocation, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     names = sorted(each for each in {*stored, *given} if stored.get(each) != given.get(each))
     if names:
         differing = ", ".join(map(clean, names))
         problem = f"belongs to another job, or its source has changed (other: {differing}); a new job needs a new name"
-        raise _make_error(name, problem)
-
-
-def _make_error(name: str, problem: str) -> UnusableState:
-    return UnusableState(clean(name), problem, parameter="job")
+        raise location.make_error(problem)

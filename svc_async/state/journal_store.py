@@ -12,12 +12,11 @@ import attrs
 
 from svc_async.batch.journal.store import JournalUnwritable
 from svc_async.cancellation import wait_through_cancellation
-from svc_async.errors import SvcError
-from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
+from svc_async.errors import StateUnavailable, SvcError, TakenUpElsewhere, UnusableState
 from svc_async.store.records import Changes, compute_checksum
 
 if TYPE_CHECKING:
-    from svc_async.state.database import Connection, Database
+    from svc_async.store.postgres import Connection, Database
 
 __all__ = ["JournalRun", "StateSpool", "StateStore"]
 

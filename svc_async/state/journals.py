@@ -19,7 +19,7 @@ import attrs
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.journal.records import JobState, JournalRecords
 from svc_async.batch.journal.store import Begin, JournalStore
-from svc_async.state.errors import UnusableState
+from svc_async.errors import UnusableState
 from svc_async.state.journal_store import JournalRun, StateStore
 from svc_async.store.records import MAX_SIZE, DamagedRecord, check_all
 from svc_async.value_rules import NAME
@@ -27,7 +27,7 @@ from svc_async.value_rules import NAME
 if TYPE_CHECKING:
     import asyncpg
 
-    from svc_async.state.database import Connection, Database
+    from svc_async.store.postgres import Connection, Database
 
 __all__ = ["JournalSummary", "StateJournal", "list_journals", "prune_journals"]
 
@@ -216,7 +216,7 @@ _LIST = """
 _PRUNE = """
     WITH pruned AS (
         DELETE FROM journals AS old WHERE finished AND active_at < $1 AND NOT EXISTS (
-            SELECT FROM cluster_jobs WHERE cluster_jobs.name = old.job
+            SELECT FROM stores WHERE what = 'job' AND stores.name = old.job
         ) AND NOT EXISTS (
             SELECT FROM journals AS part
             WHERE part.job = old.job AND (NOT part.finished OR part.active_at >= $1)

@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from svc_async.batch.sync.pages.records import ABOUT
 from svc_async.clock import Clock, SystemClock
-from svc_async.errors import InvalidArgument
-from svc_async.state.database import Database
+from svc_async.errors import InvalidArgument, UnusableState
 from svc_async.state.jobs import prune_jobs
 from svc_async.state.journals import JournalSummary, list_journals, prune_journals
 from svc_async.state.migrations import LATEST, read_version
-from svc_async.state.syncs import SyncSummary, list_syncs
+from svc_async.store.postgres import Database
+from svc_async.store.records import DamagedRecord, decode
 from svc_async.value_rules import DURATION
 
 if TYPE_CHECKING:
-    from svc_async.state.database import Connection
+    from svc_async.store.postgres import Connection
 
-__all__ = ["PruneReport", "StateReport", "TableSize", "check_state", "prune_state"]
+__all__ = ["PruneReport", "StateReport", "SyncSummary", "TableSize", "check_state", "list_syncs", "prune_state"]
 
 _MOST_TABLES = 100
 _MOST_JOURNALS = 10_000
@@ -41,6 +42,25 @@ class TableSize:
     name: str
     rows: int
     size: int
+
+
+@attrs.frozen
+class SyncSummary:
+    """A state of a list.
+
+    Attributes:
+        target: the list and its host.
+        rows: how many rows the list was to have after the last sync.
+        size: bytes of its rows.
+        used_at: when it was last taken up or written.
+        epoch: how often it was taken up.
+    """
+
+    target: str
+    rows: int
+    size: int
+    used_at: datetime
+    epoch: int
 
 
 @attrs.frozen(kw_only=True)
@@ -133,6 +153,32 @@ async def check_state(database: Database, *, clock: Clock | None = None) -> Stat
         syncs=await list_syncs(database),
         callers=await _count_callers(database),
     )
+
+
+async def list_syncs(database: Database) -> Sequence[SyncSummary]:
+    """Return the states of all lists, at most 10,000, by their names.
+
+    None is deleted because it is old: the next sync would send all rows of its list, and remove none.
+
+    Raises:
+        StateUnavailable: the database cannot be reached.
+        UnusableState: one of them is damaged.
+    """
+    rows = await database.fetch(
+        "SELECT name, epoch, active_at, about.body AS about, coalesce(pages.size, 0)::bigint AS size "
+        "FROM stores LEFT JOIN records AS about ON about.store = id AND kind = 'about' LEFT JOIN ("
+        "SELECT store, sum(octet_length(body)) AS size FROM records WHERE kind IN ('page', 'mark') GROUP BY store"
+        ") AS pages ON pages.store = id WHERE what = 'sync' ORDER BY name LIMIT $1",
+        _MOST_JOURNALS,
+    )
+    found: list[SyncSummary] = []
+    for each in rows:
+        try:
+            count = 0 if each["about"] is None else decode(each["about"], ABOUT)[2]
+        except DamagedRecord:
+            raise UnusableState(each["name"], "is damaged; restore a backup", parameter="state") from None
+        found.append(SyncSummary(each["name"], count, each["size"], each["active_at"], each["epoch"]))
+    return found
 
 
 def _to_json(_: object, __: object, value: Any) -> Any:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from svc_async.state.database import Database
-from svc_async.state.errors import UnusableState
+from svc_async.errors import UnusableState
+from svc_async.store.postgres import Database
 
 if TYPE_CHECKING:
     import asyncpg
@@ -46,7 +46,7 @@ class _Migration:
         return sha256(self.read().encode()).hexdigest()
 
 
-_MIGRATIONS = (_Migration(1, ("limits", "journals", "syncs", "events", "jobs")),)
+_MIGRATIONS = (_Migration(1, ("limits", "records", "journals", "events")),)
 LATEST = _MIGRATIONS[-1].version
 _APPLIED = "SELECT version, to_jsonb(each) ->> 'checksum' AS checksum FROM schema_version AS each ORDER BY version"
 """The versions that were applied. The first tables had no checksums: reading one as JSON gives null there."""

@@ -13,16 +13,15 @@ from weakref import WeakSet
 
 from svc_async.clock import Clock, require_event_loop
 from svc_async.errors import InvalidArgument, WrongState
-from svc_async.state.database import DEFAULT_SCHEMA, Database
-from svc_async.state.database_url import DatabaseUrl
 from svc_async.state.migrations import check_schema, migrate
+from svc_async.store.database_url import DatabaseUrl
+from svc_async.store.postgres import DEFAULT_SCHEMA, Database, PostgresLocation
 
 if TYPE_CHECKING:
     from svc_async.state.events import SharedEvents
     from svc_async.state.journals import StateJournal
     from svc_async.state.limits.store import SharedWindows
     from svc_async.state.maintenance import PruneReport, StateReport
-    from svc_async.state.syncs import SyncTables
 
 __all__ = ["SharedState"]
 
@@ -163,8 +162,8 @@ class SharedState:
             raise WrongState("the shared state is not open; use it inside `async with`")
         return self._database
 
-    def open_sync_tables(self, target: str) -> "SyncTables":
-        """Return the state of a list; entering it takes it up. `users.sync(..., state=state)` calls this.
+    def open_sync_tables(self, target: str) -> PostgresLocation:
+        """Return where the state of a list is kept. `users.sync(..., state=state)` calls this.
 
         Args:
             target: the list and its host.
@@ -172,9 +171,7 @@ class SharedState:
         Raises:
             WrongState: the shared state is not open.
         """
-        from svc_async.state.syncs import SyncTables  # noqa: PLC0415 - only a sync needs it
-
-        return SyncTables(self.database, target)
+        return PostgresLocation(target, self.database, "sync", "restore the database from a backup")
 
     async def has_sync(self, target: str) -> bool:
         """Return whether the state of a list is kept here.
@@ -185,7 +182,8 @@ class SharedState:
         Raises:
             StateUnavailable: the database cannot be reached.
         """
-        return await self.database.fetch_row("SELECT 1 FROM sync_lists WHERE target = $1", target) is not None
+        found = await self.database.fetch_row("SELECT FROM stores WHERE what = 'sync' AND name = $1", target)
+        return found is not None
 
     async def check(self) -> "StateReport":
         """Describe what it holds; nothing is changed.

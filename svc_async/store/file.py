@@ -39,6 +39,7 @@ from svc_async.store.records import (
     DamagedRecord,
     Records,
     check_all,
+    check_each,
     check_record,
     compute_checksum,
     decode,
@@ -604,8 +605,7 @@ class FileLocation:
     def _load(self, connection: sqlite3.Connection, kinds: Collection[str] | None) -> Records:
         if kinds is not None:
             rows = (row for kind in kinds for row in connection.execute(_SOME, (kind, _WHOLE[0], _WHOLE[-1])))
-            bodies = {(kind, number): check_record(kind, number, body, sum_) for kind, number, body, sum_ in rows}
-            return Records(bodies, self.make_damage_error)
+            return Records(check_each(rows), self.make_damage_error)
         pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
         if pages * size > MAX_SIZE or connection.execute("PRAGMA integrity_check(1)").fetchone() != (_INTACT,):
             raise DamagedRecord

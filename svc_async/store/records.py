@@ -27,6 +27,7 @@ __all__ = [
     "RecordWriter",
     "Records",
     "check_all",
+    "check_each",
     "check_record",
     "compute_checksum",
     "decode",
@@ -91,17 +92,27 @@ def check_record(kind: str, number: int, body: bytes, checksum: int) -> bytes:
     return body
 
 
-def check_all(rows: Iterable[Row]) -> dict[Key, bytes]:
-    """Return the bodies of all records that there are.
+def check_each(rows: Iterable[Row]) -> dict[Key, bytes]:
+    """Return the bodies of some records.
 
     Raises:
-        DamagedRecord: a checksum is another one, or a record is missing.
+        DamagedRecord: a checksum is another one, or there are more than a million.
     """
     bodies: dict[Key, bytes] = {}
     for kind, number, body, checksum in rows:
         bodies[kind, number] = check_record(kind, number, body, checksum)
         if len(bodies) > _MAX_RECORDS:
             raise DamagedRecord
+    return bodies
+
+
+def check_all(rows: Iterable[Row]) -> dict[Key, bytes]:
+    """Return the bodies of all records that there are.
+
+    Raises:
+        DamagedRecord: a checksum is another one, or a record is missing.
+    """
+    bodies = check_each(rows)
     count = bodies.pop(_COUNT, None)
     if len(bodies) != (0 if count is None else decode(count, int)):
         raise DamagedRecord
@@ -125,14 +136,14 @@ class Records:
         return (kind, number) in self.bodies
 
     def load(self, kind: str, number: int, into: type[T]) -> T:
-        """Return the value of a record that exists.
+        """Return the value of a record that must exist.
 
         Raises:
-            SvcError: the body holds something else.
+            SvcError: the record is missing, or the body holds something else.
         """
         try:
             return decode(self.bodies[kind, number], into)
-        except DamagedRecord:
+        except (KeyError, DamagedRecord):
             raise self.make_damage_error() from None
 
     def load_all(self, kind: str, into: type[T]) -> Iterator[tuple[int, T]]:

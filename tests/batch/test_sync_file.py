@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from svc_async import UnusableFile
-from svc_async.batch.sync.pages.file import FORMAT, StateFile
-from svc_async.batch.sync.pages.tables import add_checksum
+from svc_async.batch.sync.location import FORMAT
 from svc_async.batch.sync.sending import ClockReading
+from svc_async.store.file import DatabaseFile
+from svc_async.store.records import compute_checksum, encode
 from tests.support.sync_states import (
     NOW,
     YEAR,
@@ -52,35 +53,35 @@ async def test_a_file_is_about_one_list(path: Path) -> None:
 
 
 def test_two_jobs_cannot_share_a_file(path: Path) -> None:
-    with closing(StateFile(path)), pytest.raises(UnusableFile, match="is locked by another job"):
-        StateFile(path)
+    with closing(DatabaseFile.open(path, FORMAT)), pytest.raises(UnusableFile, match="is locked by another job"):
+        DatabaseFile.open(path, FORMAT)
 
 
 def test_a_file_of_something_else_is_left_alone(path: Path) -> None:
     path.write_text("my notes, which are long enough to be read as the first page of a file\n" * 40)
     with pytest.raises(UnusableFile, match="is not a sync state"):
-        StateFile(path)
+        DatabaseFile.open(path, FORMAT)
     path.unlink()
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE mine (x)")
     database.close()
     with pytest.raises(UnusableFile, match="is not a sync state"):
-        StateFile(path)
+        DatabaseFile.open(path, FORMAT)
 
 
 @pytest.mark.parametrize(("change", "rule"), [(1, "a newer version"), (-1, "an earlier version")])
 def test_a_file_of_another_version_is_left_alone(path: Path, change: int, rule: str) -> None:
-    StateFile(path).close()
+    DatabaseFile.open(path, FORMAT).close()
     database = sqlite3.connect(path)
     database.execute(f"PRAGMA user_version = {FORMAT.version + change}")
     database.close()
     with pytest.raises(UnusableFile, match=f"was written by {rule} of this SDK"):
-        StateFile(path)
+        DatabaseFile.open(path, FORMAT)
 
 
 def test_a_folder_that_is_not_there_is_said(path: Path) -> None:
     with pytest.raises(UnusableFile, match="cannot be used: "):
-        StateFile(path / "nowhere")
+        DatabaseFile.open(path / "nowhere", FORMAT)
 
 
 class FullDisk(sqlite3.Connection):
@@ -90,7 +91,7 @@ class FullDisk(sqlite3.Connection):
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         self.begun += sql == "BEGIN IMMEDIATE"
-        if self.begun == 2:
+        if self.begun == 3:
             super().execute("PRAGMA max_page_count = 1")
         return super().execute(sql, parameters)
 
@@ -139,7 +140,7 @@ async def test_a_damaged_page_is_said_with_what_to_do(path: Path) -> None:
     async with open_file(path) as state:
         await sync(state, {1: 10})
     database = sqlite3.connect(path)
-    database.execute("UPDATE page SET ids = zeroblob(24)")
+    database.execute("UPDATE records SET body = zeroblob(24) WHERE kind = 'page'")
     database.commit()
     database.close()
 
@@ -153,28 +154,27 @@ async def test_a_damaged_page_is_said_with_what_to_do(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "row"),
+    ("kind", "number", "value"),
     [
-        ("about", (1, "a", 3, 1, 0, None, None)),
-        ("sending", (1, 0, 0, 1.0, None, 9)),
-        ("outcome", (1, 1, 1, 0, 2**60, b"")),
-        ("selection", (0, b"no zlib")),
-        ("plan", (1, b"\xff" * 4, *[b""] * 7)),
-        ("service_key", (1, 7, b"")),
-        ("service_key", (1, b"k" * 16, b"")),
-        ("service_key", (1, b"k" * 17, b"\3\0\0\0one")),
-        ("service_key", (2, b"k" * 16, b"\3\0\0\0one")),
+        ("about", 1, ("a", 3, 1, 0, None, None)),
+        ("sending", 1, (0, 0, 1.0, None, 9)),
+        ("outcome", 1, (1, 1, 0, 2**60, b"")),
+        ("selection", 0, b"no zlib"),
+        ("plan", 1, (b"\xff" * 4, *[b""] * 7)),
+        ("service_key", 1, (7, b"")),
+        ("service_key", 1, (b"k" * 16, b"")),
+        ("service_key", 1, (b"k" * 17, b"\3\0\0\0one")),
+        ("service_key", 2, (b"k" * 16, b"\3\0\0\0one")),
     ],
 )
 async def test_what_no_sync_has_written_is_damage_whatever_its_checksum(
-    path: Path, table: str, row: tuple[object, ...]
+    path: Path, kind: str, number: int, value: object
 ) -> None:
     async with open_file(path) as state:
         await sync(state, {1: 10})
     with closing(sqlite3.connect(path)) as database, database:
-        values = add_checksum(row)
-        places = ", ".join("?" * len(values))
-        database.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", values)  # noqa: S608 - our own names
+        row = kind, number, encode(value), compute_checksum(kind, number, encode(value))
+        database.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", row)
 
     with pytest.raises(UnusableFile, match="is damaged"):
         async with open_file(path) as state:
@@ -223,7 +223,7 @@ async def test_pages_divide_as_the_list_grows_and_stay_equal(path: Path, small_p
             await sync(state, dict.fromkeys(range(count), 1), slice_rows=512)
             assert (await compare(state, dict.fromkeys(range(count), 1), slice_rows=512)).unchanged == count
     database = sqlite3.connect(path)
-    assert database.execute("SELECT count(*) FROM page").fetchone() == (8,)
+    assert database.execute("SELECT count(*) FROM records WHERE kind = 'page'").fetchone() == (8,)
     database.close()
 
 

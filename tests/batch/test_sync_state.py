@@ -266,16 +266,19 @@ async def test_a_settlement_that_cannot_write_temporary_files_says_so(
     open_shared_state: OpenState, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     keys = {name: f"{name}-{'x' * 100_000}" for name in range(60)}
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     async with open_shared_state() as state:
         await compare(state, dict.fromkeys(keys, 1), kind=NAMED)
         await state.begin()
         for name, service_key in keys.items():
             state.record_service_keys({key_of(name): service_key})
         state.record_accepted("upserts", range(len(keys)))
-        with monkeypatch.context() as patch:
-            patch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-            with pytest.raises(UnusableFile, match="cannot hold temporary files: No such file or directory"):
-                await state.settle()
+        folder.rmdir()
+        with pytest.raises(UnusableFile, match="cannot hold temporary files: No such file or directory"):
+            await state.settle()
+        folder.mkdir()
         await compare(state, {}, kind=NAMED)
         await state.begin()
         assert {name_of(each): each.service_key for each in await list_removals(state)} == keys

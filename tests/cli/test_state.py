@@ -16,7 +16,7 @@ async def write_hostile_names(url: str) -> None:
     receiver = "INSERT INTO event_receivers VALUES (gen_random_uuid(), $1, $1, now() + interval '1 hour')"
     for statement in (
         receiver,
-        "INSERT INTO sync_lists (target, epoch) VALUES ($1, 1)",
+        "INSERT INTO stores (what, name, epoch, owner) VALUES ('sync', $1, 1, $1)",
         "INSERT INTO journals (name, epoch, owner) VALUES ($1, 1, $1)",
     ):
         await connection.execute(statement, "\x1b[31m\u202e\nred")

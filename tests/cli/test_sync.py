@@ -337,7 +337,7 @@ def test_a_plan_says_what_cannot_be_sent(call: Call, here: Path) -> None:
 async def state_url(postgres_url: str, sandbox: Sandbox) -> str:
     """A database that knows nothing of the sandbox, whose port another one may have had before."""
     async with SharedState.open(postgres_url) as shared:
-        await shared.database.execute("DELETE FROM sync_lists WHERE target LIKE '%' || $1", sandbox.ads_url)
+        await shared.database.execute("DELETE FROM stores WHERE name LIKE '%' || $1", sandbox.ads_url)
     return postgres_url
 
 

@@ -14,8 +14,8 @@ from svc_async.batch.settings import Observers
 from svc_async.cluster import runner
 from svc_async.cluster.job import ShardOutcome
 from svc_async.cluster.shard_rows import ShardRows
-from svc_async.errors import UnusableFile
-from svc_async.state.errors import UnusableState
+from svc_async.errors import UnusableFile, UnusableState
+from svc_async.store.records import compute_checksum, encode
 from tests.support.cluster_jobs import (
     Workbench,
     expect,
@@ -229,8 +229,10 @@ async def test_what_is_stored_of_a_job_and_damaged_is_refused(workbench: Workben
     path = write_csv(tmp_path, range(3))
     async with workbench.open_users() as (users, state):
         await users.upload(path, cluster=workbench.client, journal=state.journal("job"))
-        for statement in ('cluster_results SET report = \'{"read": "x"}\'', "cluster_jobs SET plan = '{}'"):
-            await state.database.execute(f"UPDATE {statement}")
+        for kind, text in (("report", '{"read": "x"}'), ("plan", "{}")):
+            body = encode(text)
+            statement = "UPDATE records SET body = $1, checksum = $2 WHERE kind = $3"
+            await state.database.execute(statement, body, compute_checksum(kind, 0, body), kind)
             with pytest.raises(UnusableState, match="job is damaged; begin a job of another name"):
                 await users.upload(path, cluster=workbench.client, journal=state.journal("job"))
 

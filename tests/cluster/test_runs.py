@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from svc_async.cluster.worker.run_watch import follow_run
+from svc_async.errors import TakenUpElsewhere
 from svc_async.state import SharedState
-from svc_async.state.errors import TakenUpElsewhere
 from svc_async.state.jobs import JobStore
 
 

@@ -22,13 +22,12 @@ from svc_async.cluster.clients import ClusterFailed
 from svc_async.cluster.files import SourceUnavailable
 from svc_async.cluster.planning import plan_spec
 from svc_async.cluster.sync.fragment_slices import count_parts, read_fragment
-from svc_async.errors import UnusableFile
+from svc_async.errors import TakenUpElsewhere, UnusableFile
 from svc_async.jobs.spec import SourceSpec
 from svc_async.sandbox import Fault
 from svc_async.sandbox.server.faults import FaultTarget
 from svc_async.sandbox.server.rendering import Reply
 from svc_async.state import SharedState
-from svc_async.state.errors import TakenUpElsewhere
 from svc_async.users.encoding import BadIdentifiers
 from tests.support.cluster_jobs import Workbench, expect, mail, write_csv, write_parquet
 from tests.support.contract import PRODUCT

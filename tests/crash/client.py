@@ -19,9 +19,16 @@ from aiohttp.connector import Connection
 
 from svc_async import Endpoints, Governor, Session, UserCredentials
 from svc_async.batch.journal.journal import LedgerFactory, create_ledger
-from svc_async.errors import BatchError, InvalidArgument, SvcError, UnusableFile
+from svc_async.errors import (
+    BatchError,
+    InvalidArgument,
+    StateUnavailable,
+    SvcError,
+    TakenUpElsewhere,
+    UnusableFile,
+    UnusableState,
+)
 from svc_async.governor.limits import LIMITS, change_limit
-from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 from tests.crash.simulated_loop import SimulatedClock, SimulatedLoop
 from tests.crash.statements import watch_files, watch_postgres
 from tests.crash.world import World

@@ -15,7 +15,8 @@ from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.batch.sync.pages import compare
 from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
 from svc_async.batch.sync.state import SyncState
-from svc_async.state import journals, syncs
+from svc_async.state import journals
+from svc_async.store import postgres
 from svc_async.wire import outcome
 from svc_async.wire.outcome import Effect, Outcome, Repeat
 from tests.crash import client
@@ -28,7 +29,6 @@ __all__ = ["CONTROLS", "Control"]
 _HANDLE = Lane.handle
 _REMOVALS = Action.REMOVE | Action.REMOVE_LATER
 _GATEWAY = {"500": 1.0, "502": 1.0, "504": 1.0, "408": 1.0, "503": 1.0}
-_MINE, _ANY = "list.epoch = $2", "($2::bigint IS NOT NULL)"
 _LOST = {"closed": 1.0, "reset": 1.0}
 
 
@@ -133,10 +133,7 @@ def _keep_no_journal() -> None:
 
 
 def _ignore_others() -> None:
-    statements = vars(syncs)
-    for name in ("_SELECT", "_LIST_NUMBERS"):
-        _change(syncs, name, {table: text.replace(_MINE, _ANY) for table, text in statements[name].items()})
-    _change(syncs, "_CHECK", statements["_CHECK"].replace("epoch = $2", _ANY))
+    _change(postgres, "_TAKE_UP", vars(postgres)["_TAKE_UP"].replace("epoch + 1", "epoch"))
 
 
 def _change(owner: Any, name: str, value: Any) -> None:

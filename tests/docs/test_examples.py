@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.state.database import DEFAULT_SCHEMA
+from svc_async.store.postgres import DEFAULT_SCHEMA
 from tests.support.examples import NEEDS_MORE, ROOT, Example, find_examples
 from tests.support.loggers import keep_loggers  # noqa: F401 - a fixture
 from tests.support.postgres import drop_schema

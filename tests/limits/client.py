@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from svc_async import Endpoints, Governor, Retries, Session, UserCredentials
-from svc_async.errors import SvcError
+from svc_async.errors import StateUnavailable, SvcError
 from svc_async.governor.limits import LIMITS, change_limit
 from svc_async.state import SharedState
-from svc_async.state.errors import StateUnavailable
 
 _SENDERS = 8
 _OPERATIONS = [{"operation_type": "Update", "params": {"users": [{"email": ["0" * 64]}]}}]

@@ -8,7 +8,7 @@ from svc_async.state.limits.postgres_leases import PARAMETERS, list_arguments, p
 from tests.limits.simulation import LeaseFunction
 
 if TYPE_CHECKING:
-    from svc_async.state.database import Connection
+    from svc_async.store.postgres import Connection
 
 __all__ = ["lease_by_function"]
 

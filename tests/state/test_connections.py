@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from svc_async.errors import StateUnavailable
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
-from svc_async.state.database import Database
-from svc_async.state.database_url import DatabaseUrl
-from svc_async.state.errors import StateUnavailable
 from svc_async.state.events import SharedEvents
+from svc_async.store.database_url import DatabaseUrl
+from svc_async.store.postgres import Database
 from tests.support.journals import create_empty_job
 from tests.support.postgres_proxy import PostgresProxy, run_postgres_proxy
 
@@ -29,7 +29,7 @@ async def state(proxy: PostgresProxy, schema: str, monkeypatch: pytest.MonkeyPat
     """A state whose connections wait for a part of a second where they wait for seconds."""
     async with SharedState.open(proxy.url, schema=schema) as opened:
         for name in ("_CONNECT_SECONDS", "_RELEASE_SECONDS"):
-            monkeypatch.setattr(f"svc_async.state.database.{name}", SOON)
+            monkeypatch.setattr(f"svc_async.store.postgres.{name}", SOON)
         yield opened
         proxy.heal()
 

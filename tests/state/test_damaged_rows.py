@@ -12,8 +12,8 @@ import pytest
 from svc_async.batch.sync.location import open_sync_state
 from svc_async.clock import SystemClock
 from svc_async.cluster.job import read_outcome
+from svc_async.errors import StateUnavailable, UnusableState
 from svc_async.state import SharedState
-from svc_async.state.errors import StateUnavailable, UnusableState
 from svc_async.state.events import SharedEvents
 from svc_async.state.jobs import JobStore
 from svc_async.webhooks.stores.inbox import StoredEvent
@@ -65,15 +65,15 @@ DAMAGES = [
     ("journal", "ALTER TABLE journal_records RENAME body TO blob"),
     ("check", "UPDATE journals SET active_at = 'infinity'"),
     ("check", "DROP TABLE limit_holders CASCADE"),
-    ("sync", "UPDATE sync_lists SET epoch = 9223372036854775807"),
-    ("sync", "DROP TABLE sync_plan"),
+    ("sync", "UPDATE stores SET epoch = 9223372036854775807"),
+    ("sync", "DROP TABLE records"),
     ("events", "UPDATE event_inbox SET key = '\\xff'"),
     ("events", "UPDATE event_inbox SET received_at = '294000-01-01'"),
     ("events", "DROP FUNCTION take_events"),
-    ("job", "UPDATE cluster_jobs SET about = 'null'"),
-    ("job", "UPDATE cluster_jobs SET plan = '[]'"),
-    ("job", "UPDATE cluster_jobs SET run = 2147483647"),
-    ("job", "INSERT INTO cluster_results VALUES ('job', 0, '1')"),
+    ("job", "UPDATE records SET body = '\\xa0' WHERE kind = 'about'"),
+    ("job", "DELETE FROM records WHERE kind = 'plan'"),
+    ("job", "UPDATE stores SET epoch = 9223372036854775807"),
+    ("job", "INSERT INTO records SELECT id, 'report', 0, '1', 0 FROM stores"),
 ]
 
 
@@ -108,7 +108,7 @@ def test_a_block_of_failures_is_unpacked_up_to_64_mebibytes() -> None:
 
 
 async def test_an_error_of_the_server_shows_no_row(shared: SharedState) -> None:
-    await shared.database.execute("ALTER TABLE sync_page ADD CHECK (octet_length(ids) < 5)")
+    await shared.database.execute("ALTER TABLE records ADD CHECK (octet_length(body) < 5)")
     with pytest.raises(UnusableState, match="the server reports SQLSTATE 23514; its log says why") as caught:
         await use_sync(shared)
 
@@ -132,7 +132,7 @@ async def test_a_server_that_takes_no_writes_is_unavailable(
 async def test_what_is_locked_for_too_long_is_unavailable(shared: SharedState, postgres_url: str, schema: str) -> None:
     url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}options=-clock_timeout%3D1"
     async with SharedState.open(url, schema=schema) as state, shared.database.transaction() as connection:
-        await connection.execute("LOCK TABLE journals, sync_lists, cluster_jobs, event_receivers")
+        await connection.execute("LOCK TABLE journals, stores, event_receivers")
         for name in ("journal", "sync", "events", "job"):
             with pytest.raises(StateUnavailable, match="what it needs is locked"):
                 await USES[name](state)

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from svc_async.errors import InvalidArgument
+from svc_async.errors import InvalidArgument, StateUnavailable, UnusableState
 from svc_async.state import SharedState
 from svc_async.state.embedded import run_postgres
-from svc_async.state.errors import StateUnavailable, UnusableState
 
 pytestmark = pytest.mark.usefixtures("postgres_wheel")
 

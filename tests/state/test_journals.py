@@ -13,10 +13,9 @@ import pytest
 
 from svc_async.batch.journal.journal import annotate
 from svc_async.batch.report import Report
-from svc_async.errors import BatchError, InvalidArgument
+from svc_async.errors import BatchError, InvalidArgument, StateUnavailable, TakenUpElsewhere, UnusableState
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
-from svc_async.state.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 from svc_async.state.journal_store import JournalRun
 from svc_async.state.journals import list_journals, prune_journals
 from svc_async.store.records import Changes
@@ -25,7 +24,7 @@ from tests.support.journaled_uploads import find_expected, make_repeated_rows, r
 from tests.support.journals import create_empty_job
 
 if TYPE_CHECKING:
-    from svc_async.state.database import Connection
+    from svc_async.store.postgres import Connection
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from svc_async.errors import InvalidArgument
+from svc_async.errors import InvalidArgument, UnusableState
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
-from svc_async.state.errors import UnusableState
 from svc_async.state.events import SharedEvents
+from svc_async.state.jobs import JobStore
 from svc_async.state.maintenance import check_state
 from svc_async.webhooks import Claim
 from svc_async.webhooks.stores.inbox import StoredEvent
@@ -37,7 +37,7 @@ async def test_a_check_names_version_clock_tables_and_receivers(state: SharedSta
     tables = {each.name: each for each in report.tables}
     assert tables["event_claims"].rows == 1
     assert tables["event_claims"].size > 0
-    assert {"event_inbox", "limit_buckets", "schema_version", "sync_lists"} <= tables.keys()
+    assert {"event_inbox", "limit_buckets", "schema_version", "stores"} <= tables.keys()
     assert [*report.receivers] == ["shop"]
     assert report.to_dict()["receivers"]["shop"] == report.receivers["shop"]
     assert (await state.check()).receivers == {}
@@ -75,12 +75,10 @@ async def test_pruning_deletes_what_is_over_and_nothing_else(state: SharedState)
 
 async def test_a_job_on_a_cluster_is_deleted_when_all_of_its_shards_are_finished(state: SharedState) -> None:
     for name, finished in (("done", 3), ("begun", 2), ("not begun", 0)):
-        await state.database.execute(
-            "INSERT INTO cluster_jobs (name, about, plan, shards) VALUES ($1, '{}', '{}', '{2, 1}')", name
-        )
-        await state.database.execute(
-            "INSERT INTO cluster_results SELECT $1, number, '{}' FROM generate_series(1, $2) AS number", name, finished
-        )
+        jobs = JobStore(state.database)
+        await jobs.take_up(name, about={}, plan={}, shards=[2, 1])
+        for number in range(finished):
+            assert await jobs.finish_shard(name, number, {}) is None
         await state.database.execute(
             "INSERT INTO journals (name, epoch, owner, finished) "
             "SELECT $1 || '/000' || number, 1, 'host', true FROM generate_series(1, $2) AS number",
@@ -90,7 +88,7 @@ async def test_a_job_on_a_cluster_is_deleted_when_all_of_its_shards_are_finished
     assert (await state.prune(older_than=timedelta(days=1))).jobs == 0
     report = await state.prune(older_than=timedelta())
     assert (report.jobs, report.journals) == (1, 3), "those of a job that has not ended are kept"
-    rows = await state.database.fetch("SELECT name FROM cluster_jobs ORDER BY name")
+    rows = await state.database.fetch("SELECT name FROM stores ORDER BY name")
     assert [row["name"] for row in rows] == ["begun", "not begun"]
 
 

@@ -55,7 +55,7 @@ async def test_no_token_and_no_identifier_is_stored(postgres_url: str, schema: s
         secrets = [credentials.consumer_secret, credentials.token, credentials.token_secret, "a private word"]
         assert await find(state, *identifiers, *secrets) == []
         tables = {each.name: each.rows for each in (await state.check()).tables}
-        assert {name for name in ("event_claims", "limit_buckets", "sync_page") if not tables[name]} == set()
+        assert {name for name in ("event_claims", "limit_buckets", "records") if not tables[name]} == set()
         report = await state.check()
         assert (report.jobs, len(report.syncs)) == ({"running": 0, "stopped": 0, "finished": 1}, 1)
         assert report.callers == 1

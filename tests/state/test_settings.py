@@ -12,9 +12,9 @@ import svc_async
 from svc_async import InvalidArgument, Session, Timeouts, profiles
 from svc_async.cli.exit_codes import explain
 from svc_async.cli.sessions import open_session
+from svc_async.errors import StateUnavailable
 from svc_async.state import SharedState
-from svc_async.state.database_url import DatabaseUrl
-from svc_async.state.errors import StateUnavailable
+from svc_async.store.database_url import DatabaseUrl
 from svc_async.wiring import CommonOptions, SessionOptions, SessionSettings
 
 PACKAGE = str(Path(svc_async.__file__).parent)

@@ -6,9 +6,8 @@ from contextlib import AsyncExitStack, suppress
 
 import pytest
 
-from svc_async.errors import InvalidArgument, WrongState
+from svc_async.errors import InvalidArgument, StateUnavailable, UnusableState, WrongState
 from svc_async.state import SharedState
-from svc_async.state.errors import StateUnavailable, UnusableState
 from svc_async.state.migrations import LATEST, read_version
 
 

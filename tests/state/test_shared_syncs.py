@@ -13,8 +13,8 @@ from svc_async.batch.packing.limits import Limits
 from svc_async.batch.sender import GRACE
 from svc_async.batch.sync.location import StateLocation
 from svc_async.batch.sync.report import SyncReport
+from svc_async.errors import StateUnavailable, TakenUpElsewhere
 from svc_async.state import SharedState
-from svc_async.state.errors import StateUnavailable, TakenUpElsewhere
 from tests.support.fake_service import FakeService, wait_until
 
 QUARANTINE = 120.0

@@ -10,9 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import trustme
 
-from svc_async.errors import InvalidArgument
+from svc_async.errors import InvalidArgument, StateUnavailable
 from svc_async.state import SharedState
-from svc_async.state.errors import StateUnavailable
 
 SSL_REQUEST = (8).to_bytes(4, "big") + (80_877_103).to_bytes(4, "big")
 

@@ -20,10 +20,9 @@ from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.settings import BatchSettings
-from svc_async.errors import ErrorDetail, SvcError, UnusableFile
+from svc_async.errors import ErrorDetail, SvcError, UnusableFile, UnusableState
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
-from svc_async.state.errors import UnusableState
 from svc_async.state.journals import StateJournal
 from svc_async.store.records import Changes
 from svc_async.wire.route import Request, Route

@@ -13,7 +13,7 @@ from svc_async.state.limits.postgres_leases import PARAMETERS, list_arguments, p
 from tests.support.lease_model import MILLION, SECOND, LeaseModel
 
 if TYPE_CHECKING:
-    from svc_async.state.database import Database
+    from svc_async.store.postgres import Database
 
 __all__ = ["History", "make_history", "run_histories"]
 

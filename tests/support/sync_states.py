@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from svc_async.batch.sync.pages.file import StateFile
+from svc_async.batch.sync.location import FORMAT
 from svc_async.batch.sync.plan import Entries, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.state import SyncState
+from svc_async.store.file import FileLocation
 
 __all__ = [
     "HASHED",
@@ -82,8 +83,13 @@ async def open_file(
     path: Path, *, target: str = "a", factory: type[sqlite3.Connection] = sqlite3.Connection
 ) -> AsyncGenerator[SyncState]:
     """Open the state of a list in a file."""
-    async with StateFile(path, factory=factory) as tables, SyncState(tables, target=target) as state:
-        yield state
+    location = FileLocation(path, FORMAT, factory)
+    _, store = await location.open(lambda _: (None, {}), kinds=())
+    try:
+        async with SyncState(store, location, target=target, folder=path.parent) as state:
+            yield state
+    finally:
+        await store.close()
 
 
 async def list_removals(state: SyncState, stage: Stage = "now") -> list[Removal]:

@@ -11,11 +11,11 @@ from typing import Any
 import attrs
 import pytest
 
+from svc_async.errors import StateUnavailable
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
-from svc_async.state.database import Database
-from svc_async.state.errors import StateUnavailable
 from svc_async.state.events import SharedEvents
+from svc_async.store.postgres import Database
 from svc_async.webhooks import Ack, WebhookReceiver
 from tests.support.deliveries import KEY, delivery
 

@@ -12,12 +12,11 @@ import asyncpg
 import pytest
 
 from svc_async.clock import Clock, SystemClock
-from svc_async.errors import InvalidArgument, WrongState
+from svc_async.errors import InvalidArgument, StateUnavailable, WrongState
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
-from svc_async.state.database import Database
-from svc_async.state.errors import StateUnavailable
 from svc_async.state.events import SharedEvents
+from svc_async.store.postgres import Database
 from svc_async.webhooks import Ack, Claim, WebhookReceiver
 from svc_async.webhooks.stores.inbox import StoredEvent
 from tests.support.deliveries import KEY, delivery

@@ -1,24 +1,37 @@
 """Where the state of a list is kept: in a file, or where several processes have access to it."""
 
+import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-from svc_async.batch.sync.pages.file import FORMAT, StateFile
-from svc_async.batch.sync.pages.tables import StateTables
 from svc_async.batch.sync.state import SyncState
 from svc_async.errors import InvalidArgument
+from svc_async.store.file import FileFormat, FileLocation
+from svc_async.store.records import RecordLocation
 from svc_async.value_rules import ValueRule, has_members
 
-__all__ = ["SharedSyncs", "StateLocation", "check_location", "check_shared", "open_sync_state"]
+__all__ = ["FORMAT", "SharedSyncs", "StateLocation", "check_location", "check_shared", "open_sync_state"]
+
+
+FORMAT = FileFormat(
+    kind="a sync state",
+    parameter="state",
+    application_id=0x73766373,
+    version=6,
+    has_log=False,  # a transaction may be as large as the file
+    shrinks=True,
+    in_memory="the next sync needs it",
+    advice="without it, the next sync sends all rows and removes none: move the file away",
+)
 
 
 class SharedSyncs(Protocol):
     """The states of any number of lists; a `SharedState` is one."""
 
-    def open_sync_tables(self, target: str) -> AbstractAsyncContextManager[StateTables]:
-        """Take up the state of a list; who has used it before can write nothing more of it.
+    def open_sync_tables(self, target: str) -> RecordLocation:
+        """Return where the state of a list is kept.
 
         Args:
             target: the list and its host.
@@ -70,6 +83,14 @@ async def open_sync_state(location: StateLocation, target: str) -> AsyncGenerato
         UnusableFile: the file belongs to another list, is locked, or cannot be used.
         SvcError: the shared state cannot be used.
     """
-    tables = StateFile(Path(location)) if isinstance(location, str | Path) else location.open_sync_tables(target)
-    async with tables as opened, SyncState(opened, target=target) as state:
-        yield state
+    place: RecordLocation
+    if isinstance(location, str | Path):
+        place, folder = FileLocation(Path(location), FORMAT), Path(location).parent
+    else:
+        place, folder = location.open_sync_tables(target), Path(tempfile.gettempdir())
+    _, store = await place.open(lambda _: (None, {}), kinds=())
+    try:
+        async with SyncState(store, place, target=target, folder=folder) as state:
+            yield state
+    finally:
+        await store.close()

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -29,10 +30,10 @@ from svc_async.batch.sync.pages.selection import Selection
 from svc_async.batch.sync.pages.sendings import Sendings
 from svc_async.batch.sync.pages.settlement import settle
 from svc_async.batch.sync.pages.spill import Blobs, Spill, report_unwritable
-from svc_async.batch.sync.pages.tables import StateTables
 from svc_async.batch.sync.plan import STAGES, Entries, FindLinked, Part, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading, find_rest
 from svc_async.errors import SvcError
+from svc_async.store.records import RecordLocation, RecordStore
 
 __all__ = ["OnPage", "Removals", "SelectedRows", "SyncState"]
 
@@ -49,7 +50,7 @@ def _ignore_page(_done: int, _total: int) -> None:
 
 
 class SyncState:
-    """The state of one list, over tables; use it as a context manager.
+    """The state of one list; use it as a context manager.
 
     A plan is stored before anything is sent, and only what the service accepted changes the state. Rows of a plan
     without a recorded outcome are in doubt: they are sent again if they are in the next snapshot, and removed if not.
@@ -60,19 +61,24 @@ class SyncState:
         folder: where temporary files may be created.
 
     Args:
-        tables: the open tables.
+        store: the records of the state.
+        location: where they are.
         target: the list and its host; a state always belongs to the same list.
+        folder: where temporary files may be created.
 
     Raises:
         SvcError: on entering: the state belongs to another list, or cannot be used.
     """
 
-    def __init__(self, tables: StateTables, *, target: str) -> None:
-        self.folder = tables.folder
-        self._tables = tables
+    def __init__(self, store: RecordStore, location: RecordLocation, *, target: str, folder: Path) -> None:
+        self.folder = folder
+        self._store = store
+        self._location = location
+        # Who held the lock of a file sends nothing any more; who has used a shared state before may send what it noted.
+        self._delay = 0.0 if store.is_locked else GRACE
         self._target = target
-        self._records = StateRecords(tables)
-        self._sendings = Sendings(tables)
+        self._records = StateRecords(store, location, folder)
+        self._sendings = Sendings(store, location)
         self._outcomes = OutcomeQueue()
         self._writing = asyncio.Lock()
         self._comparison: Comparison | None = None
@@ -88,7 +94,7 @@ class SyncState:
                 await writer.write_about(self._about)
         elif found.target != self._target:
             problem = "belongs to another list, or to one of another host; each needs its own file"
-            raise self._tables.make_error(problem)
+            raise self._location.make_error(problem)
         else:
             self._about = found
         return self
@@ -132,7 +138,7 @@ class SyncState:
             on_settled: called with each page to which outcomes of an earlier run are applied.
             on_compared: called with each page that is compared.
         """
-        self._opened = self._opened or now.after(self._tables.delay)
+        self._opened = self._opened or now.after(self._delay)
         await self.settle(on_page=on_settled)
         if self._comparison is not None:
             self._comparison.close()
@@ -216,7 +222,7 @@ class SyncState:
 
     def find_rest(self, now: ClockReading, quarantine: float) -> float:
         """Return for how many seconds requests of earlier runs may still take effect."""
-        opened = self._opened or now.after(self._tables.delay)
+        opened = self._opened or now.after(self._delay)
         return find_rest(now, quarantine, sent=self._about.late, grace=GRACE, opened=opened)
 
     def forget_late(self, now: ClockReading, quarantine: float) -> None:
@@ -349,9 +355,9 @@ class SyncState:
         """Store the outcomes that wait, in one transaction."""
         async with self._writing:
             if self._outcomes:
-                async with self._tables.transaction() as writer:
-                    written = await self._outcomes.write(writer)
-                self._outcomes.drop(written)
+                changes = self._outcomes.collect()
+                await self._store.commit(changes)
+                self._outcomes.drop(changes)
 
 
 def _build_plan(comparison: Comparison, found: Counter[Reason], present: int, removals: Counter[Stage]) -> Plan:

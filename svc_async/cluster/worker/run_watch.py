@@ -7,9 +7,8 @@ from typing import Any
 
 import attrs
 
-from svc_async.errors import SvcError
+from svc_async.errors import StateUnavailable, SvcError, TakenUpElsewhere
 from svc_async.printable import clean
-from svc_async.state.errors import StateUnavailable, TakenUpElsewhere
 from svc_async.state.jobs import JobStore
 
 __all__ = ["follow_run"]

@@ -18,11 +18,10 @@ from svc_async.cluster.shard_rows import ShardRows
 from svc_async.cluster.worker.row_memory import ROW_MEMORY
 from svc_async.cluster.worker.run_watch import follow_run
 from svc_async.cluster.worker.sessions import run_in_loop, share_session
-from svc_async.errors import BatchError, SvcError
+from svc_async.errors import BatchError, StateUnavailable, SvcError
 from svc_async.jobs.run import run
 from svc_async.session import Session
 from svc_async.sources.source import UnparsedRow
-from svc_async.state.errors import StateUnavailable
 from svc_async.state.jobs import JobStore, make_damage_error
 from svc_async.users.tables import Rows
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from svc_async.state.database import Database
-from svc_async.state.errors import UnusableState
+from svc_async.errors import UnusableState
 from svc_async.state.limits.lease import Lease, LeaseRequest
+from svc_async.store.postgres import Database
 
 if TYPE_CHECKING:
     import asyncpg

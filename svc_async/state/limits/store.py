@@ -12,15 +12,14 @@ from weakref import WeakKeyDictionary, ref
 import attrs
 
 from svc_async.clock import Clock, SystemClock, Timer
-from svc_async.errors import SvcError
+from svc_async.errors import StateUnavailable, SvcError
 from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.window_store import WindowSpec
 from svc_async.governor.windows import Demand
-from svc_async.state.database import KEPT_CONNECTIONS
-from svc_async.state.errors import StateUnavailable
 from svc_async.state.limits.holding import Holding
 from svc_async.state.limits.lease import Lease, LeaseRequest, SharedLimit
 from svc_async.state.limits.leased_window import LeasedWindow
+from svc_async.store.postgres import KEPT_CONNECTIONS
 
 __all__ = ["LeaseSource", "SharedWindows"]
 

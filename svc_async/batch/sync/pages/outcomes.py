@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from svc_async.batch.sync.pages.marks import RowOutcome
 from svc_async.batch.sync.pages.page import pack_numbers, pack_texts
-from svc_async.batch.sync.pages.tables import TableWriter
 from svc_async.batch.sync.plan import PARTS, Part
+from svc_async.store.records import Changes, encode
 
 __all__ = ["OutcomeQueue"]
 
@@ -18,7 +18,7 @@ class OutcomeQueue:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[str, Sequence[object]]] = []
+        self._waiting: dict[tuple[str, int], bytes] = {}
         self._last = {"outcome": 0, "service_key": 0}
 
     def __bool__(self) -> bool:
@@ -40,20 +40,18 @@ class OutcomeQueue:
 
     def clear(self) -> None:
         """Begin again, since nothing is stored any more."""
-        self._waiting = []
+        self._waiting = {}
         self._last = dict.fromkeys(self._last, 0)
 
-    async def write(self, writer: TableWriter) -> int:
-        """Write what waits, and return how much that is; `drop` it when it is committed."""
-        waiting = [*self._waiting]
-        for table in self._last:
-            await writer.put(table, *(row for name, row in waiting if name == table))
-        return len(waiting)
+    def collect(self) -> Changes:
+        """Return what waits; `drop` it when it is committed."""
+        return {**self._waiting}
 
-    def drop(self, count: int) -> None:
+    def drop(self, stored: Changes) -> None:
         """Drop what is stored."""
-        del self._waiting[:count]
+        for key in stored:
+            self._waiting.pop(key, None)
 
-    def _append(self, table: str, *columns: object) -> None:
-        self._last[table] += 1
-        self._waiting.append((table, (self._last[table], *columns)))
+    def _append(self, kind: str, *columns: object) -> None:
+        self._last[kind] += 1
+        self._waiting[kind, self._last[kind]] = encode(columns)

@@ -1,4 +1,4 @@
-"""A page of a state: some rows in packed columns, with a checksum; no I/O.
+"""A page of a state: some rows in packed columns; no I/O.
 
 A row has a place in its page, the same in each column:
 
@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate, chain, pairwise
 from struct import Struct
-from zlib import crc32
 
 import attrs
 
@@ -32,7 +31,6 @@ __all__ = [
     "REST_SIZE",
     "DamagedState",
     "StatePage",
-    "checksum",
     "count_pages",
     "find_page",
     "pack_numbers",
@@ -64,15 +62,6 @@ def count_pages(rows: int) -> int:
 def find_page(key: bytes, pages: int) -> int:
     """Return the index of the page of a key."""
     return int.from_bytes(key[:2], "little") & (pages - 1)
-
-
-def checksum(*values: object) -> int:
-    """Return a checksum of numbers, texts and bytes."""
-    found = 0
-    for value in values:
-        content = value if isinstance(value, bytes | bytearray) else repr(value).encode()
-        found = crc32(content, crc32(b"%d:" % len(content), found))
-    return found
 
 
 def pack_numbers(numbers: "array[int]") -> bytes:

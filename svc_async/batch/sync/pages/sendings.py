@@ -1,4 +1,4 @@
-"""When the requests of a sync were sent, in the tables `sending` and `sent` of its state."""
+"""When the requests of a sync were sent: the records `sending` and `sent` of its state."""
 
 import enum
 from collections.abc import Generator, Mapping, Sequence
@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import attrs
 
 from svc_async.batch.sender import LONGEST_WINDOW, SENDABLE, check_sendable
-from svc_async.batch.sync.pages.tables import StateTables, TableWriter
 from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
 from svc_async.batch.sync.sending import Allowance, ClockReading, SendingNote
+from svc_async.store.records import Key, RecordLocation, RecordStore, encode
 
 __all__ = ["PartEnd", "Sending", "Sendings"]
 
@@ -48,11 +48,13 @@ class Sendings:
     """When requests were sent: of a plan, the last ones; and all of the last minutes, for the rate limit.
 
     Args:
-        tables: the tables of the state.
+        store: the records of the state.
+        location: where they are.
     """
 
-    def __init__(self, tables: StateTables) -> None:
-        self._tables = tables
+    def __init__(self, store: RecordStore, location: RecordLocation) -> None:
+        self._store = store
+        self._location = location
         self._stage: Stage = "now"
         self._part: Part = "removals"
         self._allowance: Allowance | None = None
@@ -82,24 +84,24 @@ class Sendings:
         """Note that the part is over, and no request of it is under way."""
         last = self._allowance
         if last is not None:
-            async with self._tables.transaction() as writer:
-                await self._write_count(writer, last, last.sent)
-                if not in_doubt:
-                    await self._write_sending(writer, last.since.note, PartEnd.DONE if complete else PartEnd.STOPPED)
+            changes = self._describe_count(last, last.sent)
+            if not in_doubt:
+                changes |= self._describe_sending(last.since.note, PartEnd.DONE if complete else PartEnd.STOPPED)
+            await self._store.commit(changes)
 
     async def read(self) -> list[Sending]:
         """Return the parts that were begun, in this order."""
-        rows = await self._tables.select("sending")
+        found = await self._store.read("sending", tuple[int, int, float, str | None, int])
         with self._report():
             return [
                 Sending(STAGES[stage], PARTS[part], SendingNote(monotonic, boot), PartEnd(ended))
-                for stage, part, monotonic, boot, ended in rows
+                for _, (stage, part, monotonic, boot, ended) in found
             ]
 
     async def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
         """Return when the last requests were sent that a governor has not counted; see `SyncState`."""
         self._governor = governor
-        rows = await self._tables.select("sent")
+        rows = [row for _, row in await self._read_sent()]
         found: dict[Part, list[datetime]] = {part: [] for part in PARTS}
         if rows and rows[-1][-1] != governor:
             with self._report():
@@ -113,18 +115,16 @@ class Sendings:
         try:
             yield
         except (LookupError, ValueError, OverflowError):
-            raise self._tables.make_damage_error() from None
+            raise self._location.make_damage_error() from None
 
     async def _write_note(self, now: ClockReading, last: Allowance | None) -> Allowance:
         moment, moments = now.now.timestamp(), await self._read_moments()
         outdated = [number for number, each in moments.items() if not moment - LONGEST_WINDOW <= each <= moment]
         allowance = Allowance(max(moments, default=0) + 1, now) if last is None else last.renew(now)
-        async with self._tables.transaction() as writer:
-            if last is not None:
-                await self._write_count(writer, last, last.sent)
-            await writer.delete("sent", outdated)
-            await self._write_count(writer, allowance, allowance.most)
-            await self._write_sending(writer, now.note, PartEnd.NONE)
+        changes: dict[Key, bytes | None] = {} if last is None else self._describe_count(last, last.sent)
+        changes |= dict.fromkeys(("sent", number) for number in outdated)
+        changes |= self._describe_count(allowance, allowance.most)
+        await self._store.commit(changes | self._describe_sending(now.note, PartEnd.NONE))
         for number in outdated:
             del moments[number]
         moments[allowance.number] = moment
@@ -133,15 +133,17 @@ class Sendings:
     async def _read_moments(self) -> dict[int, float]:
         """Return when each note was written that is stored."""
         if self._moments is None:
-            numbers, rows = await self._tables.list_numbers("sent"), await self._tables.select("sent")
-            self._moments = {number: moment for number, (_, moment, _, _) in zip(numbers, rows, strict=True)}
+            self._moments = {number: moment for number, (_, moment, _, _) in await self._read_sent()}
         return self._moments
 
-    async def _write_count(self, writer: TableWriter, allowance: Allowance, count: int) -> None:
-        part, moment = PARTS.index(self._part), allowance.since.now.timestamp()
-        await writer.put("sent", (allowance.number, part, moment, count, self._governor))
+    async def _read_sent(self) -> Sequence[tuple[int, tuple[int, float, int, str]]]:
+        return await self._store.read("sent", tuple[int, float, int, str])
 
-    async def _write_sending(self, writer: TableWriter, last: SendingNote, end: PartEnd) -> None:
+    def _describe_count(self, allowance: Allowance, count: int) -> dict[Key, bytes | None]:
+        part, moment = PARTS.index(self._part), allowance.since.now.timestamp()
+        return {("sent", allowance.number): encode((part, moment, count, self._governor))}
+
+    def _describe_sending(self, last: SendingNote, end: PartEnd) -> dict[Key, bytes | None]:
         stage, part = STAGES.index(self._stage), PARTS.index(self._part)
         number = 1 + len(PARTS) * stage + part
-        await writer.put("sending", (number, stage, part, last.monotonic, last.boot, int(end)))
+        return {("sending", number): encode((stage, part, last.monotonic, last.boot, int(end)))}

@@ -1,0 +1,191 @@
+"""Records in a file and in PostgreSQL: both keep what was committed, for one process at a time, and notice damage."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from svc_async.errors import SvcError, TakenUpElsewhere, UnusableFile, UnusableState
+from svc_async.state import SharedState
+from svc_async.store.file import FileFormat, FileLocation
+from svc_async.store.postgres import PostgresLocation
+from svc_async.store.records import Changes, PendingChanges, RecordLocation, Records, RecordStore, encode
+
+FORMAT = FileFormat(kind="a ledger", parameter="path", application_id=0x1234, version=3, shrinks=True)
+UNUSABLE = (UnusableFile, UnusableState)
+
+
+@attrs.frozen
+class Place:
+    """Where records are, and what changes them behind the back of the store."""
+
+    location: RecordLocation
+    execute: Callable[[str], Awaitable[object]]
+
+
+@pytest.fixture(params=["file", "log", "postgres"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    if request.param != "postgres":
+        path = tmp_path / "ledger"
+
+        async def execute(statement: str) -> None:
+            with closing(sqlite3.connect(path)) as database, database:
+                assert database.execute(statement).rowcount == 1
+
+        yield Place(FileLocation(path, attrs.evolve(FORMAT, has_log=request.param == "log")), execute)
+        return
+    url, schema = (request.getfixturevalue(name) for name in ("postgres_url", "schema"))
+    async with SharedState.open(url, schema=schema) as state:
+        yield Place(PostgresLocation("ledger", state.database, "job", "delete it"), state.database.execute)
+
+
+@asynccontextmanager
+async def take_up(place: Place, **values: Any) -> AsyncIterator[RecordStore]:
+    """Take up all records, and store values of a kind each under the number 0."""
+
+    def begin(records: Records) -> tuple[None, Changes]:
+        pending = PendingChanges(records)
+        for kind, value in values.items():
+            pending.put(kind, 0, value)
+        return None, pending.take()
+
+    _, store = await place.location.open(begin)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def read_all(place: Place, *kinds: str) -> dict[tuple[str, int], bytes]:
+    found, store = await place.location.open(lambda records: ({**records.bodies}, {}), kinds=kinds or None)
+    await store.close()
+    return found
+
+
+async def test_what_was_committed_is_there_with_what_was_submitted_before(place: Place) -> None:
+    async with take_up(place) as store:
+        store.submit({("a", 1): encode("x"), ("a", 2): encode("y")})
+        store.submit({("a", 1): encode("z")})
+        await store.commit({("a", 2): None, ("b", -1): encode(None), ("count", 0): encode(2)})
+        assert await store.read("a", str) == [(1, "z")]
+    assert await read_all(place) == {("a", 1): encode("z"), ("b", -1): encode(None)}
+    assert await read_all(place, "b") == {("b", -1): encode(None)}
+
+
+async def test_records_are_read_by_their_numbers(place: Place) -> None:
+    async with take_up(place) as store:
+        await store.commit({("a", number): encode(number) for number in (7, -3, 2**40, 5)})
+        assert await store.list_numbers("a") == [-3, 5, 7, 2**40]
+        assert await store.read("a", int) == [(number, number) for number in (-3, 5, 7, 2**40)]
+        assert await store.read("a", int, range(5, 8)) == [(5, 5), (7, 7)]
+        assert await store.read("a", int, range(5, 5)) == []
+        assert await store.read("b", int) == []
+
+
+async def test_a_transaction_is_done_whole_or_not_at_all(place: Place) -> None:
+    async with take_up(place) as store:
+        async with store.transaction() as writer:
+            for number in range(1_000):
+                await writer.put("a", number, bytes(100))
+            await writer.put("b", 1, "b")
+
+        async def fail() -> None:
+            async with store.transaction() as writer:
+                await writer.delete("a")
+                raise LookupError
+
+        with pytest.raises(LookupError):
+            await fail()
+        async with store.transaction() as writer:
+            await writer.delete("a", range(300, 700))
+        assert await store.list_numbers("a") == [*range(300), *range(700, 1_000)]
+        async with store.transaction() as writer:
+            await writer.delete("a")
+        await store.shrink()
+        assert (await store.list_numbers("a"), await store.list_numbers("b")) == ([], [1])
+
+
+async def test_whoever_cannot_begin_changes_nothing(place: Place) -> None:
+    def refuse(_: Records) -> tuple[None, Changes]:
+        raise LookupError
+
+    async with take_up(place, a=1):
+        pass
+    before = await read_all(place)
+    with pytest.raises(LookupError):
+        await place.location.open(refuse)
+    assert await read_all(place) == before
+
+
+async def test_one_at_a_time_has_the_records(place: Place) -> None:
+    async with take_up(place, a=1) as first:
+        if first.is_locked:
+            with pytest.raises(UnusableFile, match="is locked by another job") as caught:
+                await read_all(place)
+            assert caught.value.repeatable
+        else:
+            await read_all(place)
+            for use in (first.commit({}), first.read("a", int), first.list_numbers("a"), _write(first)):
+                with pytest.raises(TakenUpElsewhere, match="the job ledger was taken up elsewhere"):
+                    await use
+
+
+async def _write(store: RecordStore) -> None:
+    async with store.transaction() as writer:
+        await writer.put("b", 0, 1)
+
+
+async def test_closing_stores_what_was_submitted_although_it_is_cancelled(place: Place) -> None:
+    async def leave() -> None:
+        async with take_up(place) as store:
+            store.submit({("a", 0): encode(1), ("count", 0): encode(1)})
+
+    for _ in range(2):
+        task = asyncio.create_task(leave())
+        while not task.done():
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait([task])
+        assert await read_all(place) in ({}, {("a", 0): encode(1)})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE records SET body = '' WHERE kind = 'a'",
+        "UPDATE records SET number = 1 WHERE kind = 'a'",
+        "UPDATE records SET kind = 'c' WHERE kind = 'a'",
+        "UPDATE records SET checksum = checksum + 1 WHERE kind = 'a'",
+        "DELETE FROM records WHERE kind = 'a'",
+        "DELETE FROM records WHERE kind = 'count'",
+    ],
+)
+async def test_damage_is_one_error_that_says_what_to_do(place: Place, statement: str) -> None:
+    async with take_up(place, a=1, b=2):
+        pass
+    await place.execute(statement)
+
+    with pytest.raises(UNUSABLE, match=r"ledger is damaged; .*delete it$"):
+        await read_all(place)
+    if isinstance(place.location, FileLocation):
+        with pytest.raises(UnusableFile, match="is damaged"):
+            place.location.read()
+
+
+async def test_a_record_of_another_type_is_damage(place: Place) -> None:
+    async with take_up(place, a="text") as store:
+        with pytest.raises(UNUSABLE, match="is damaged"):
+            await store.read("a", int)
+    _, store = await place.location.open(lambda _: (None, {}))
+    await store.close()
+
+    def load(records: Records) -> tuple[int, Changes]:
+        return records.load("a", 0, int), {}
+
+    with pytest.raises(SvcError, match="is damaged"):
+        await place.location.open(load)
