@@ -12,9 +12,8 @@ import attrs
 from svc_async import profiles
 from svc_async._version import __version__
 from svc_async.batch.journal.file import JournalFile, Journals
-from svc_async.batch.journal.journal import annotate
+from svc_async.batch.journal.journal import JournalLocation, annotate
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.journal.store import JournalLocation
 from svc_async.cli.options import JournalFlags, RunFlags, absolute
 from svc_async.cli.sessions import require_state
 from svc_async.cli.signals import run_until_stopped

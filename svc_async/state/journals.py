@@ -1,27 +1,20 @@
-"""Journals in PostgreSQL: the records of a file, fenced by epochs instead of a lock.
+"""Journals in a shared state: the records of a file, fenced by epochs instead of a lock; see `store/postgres.py`.
 
-Taking up a journal raises its epoch, in the transaction that also records that a run has begun. Every later write of
-the run holds the row of the journal and checks the epoch, so a run that was replaced while it was stopped can commit
-nothing more, and ends with `TakenUpElsewhere`. What it has sent by then is in doubt for the run that replaced it.
-
-If the connection of a transaction is lost, nobody knows whether it was committed. It is done again on another one then,
-since records are replaced as a whole and the epoch is checked again; after some seconds the run ends.
+What a run that was replaced has sent by then is in doubt for the run that replaced it.
 """
 
-import os
-import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import attrs
 
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.journal.records import JobState, JournalRecords
-from svc_async.batch.journal.store import Begin, JournalStore
+from svc_async.batch.journal.records import KINDS, JobState
+from svc_async.batch.journal.spool import RecordSpool
 from svc_async.errors import UnusableState
-from svc_async.state.journal_store import JournalRun, StateStore
-from svc_async.store.records import MAX_SIZE, DamagedRecord, check_all
+from svc_async.store.postgres import RETRY_PAUSES, PostgresLocation
+from svc_async.store.records import Begin, Records, RecordStore
 from svc_async.value_rules import NAME
 
 if TYPE_CHECKING:
@@ -33,7 +26,6 @@ __all__ = ["JournalSummary", "StateJournal", "list_journals", "prune_journals"]
 
 T = TypeVar("T")
 
-_RETRY_PAUSES = (0.1, 0.5, 1.0, 2.0, 4.0)
 _LONGEST_SILENCE = timedelta(seconds=60)
 """A run that has not committed for so long is shown as stopped; it is fenced in any case."""
 _ADVICE = "delete it after the quarantine and run the job again: what the service has already is sent once more"
@@ -51,7 +43,7 @@ class StateJournal:
 
     name: str
     database: "Database" = attrs.field(repr=False)
-    retry_pauses: Sequence[float] = attrs.field(default=_RETRY_PAUSES, repr=False, kw_only=True)
+    retry_pauses: Sequence[float] = attrs.field(default=RETRY_PAUSES, repr=False, kw_only=True)
 
     @classmethod
     def of_job(cls, name: str, database: "Database") -> "StateJournal":
@@ -67,23 +59,26 @@ class StateJournal:
         """Return the journal of one part of the job."""
         return attrs.evolve(self, name=f"{self.name}/{number:04}")
 
-    async def open(self, begin: Begin[T]) -> tuple[T, JournalStore]:
+    async def open(self, begin: Begin[T], *, kinds: Collection[str] | None = KINDS) -> tuple[T, RecordStore]:
         """Take up the journal for one run, or create it; whoever had it before can commit nothing more.
 
         Raises:
             StateUnavailable: the database cannot be reached.
             UnusableState: the journal belongs to another job, or is damaged.
         """
-        async with self.database.transaction() as connection:
-            (row,) = await connection.fetch(_TAKE_UP, self.name, f"{socket.gethostname()} process {os.getpid()}")
-            run = JournalRun(name=self.name, database=self.database, pauses=self.retry_pauses, **row)
-            result, changes = begin(await self._load(connection, run.id))
-            await run.write(connection, changes)
-        return result, StateStore(run)
+        return await self._location.open(begin, kinds=kinds)
+
+    def find_spool(self, store: RecordStore) -> RecordSpool:
+        """Return where the rows of a source are kept that can be read only once: beside the other records."""
+        return RecordSpool(store, self.make_error)
 
     def make_error(self, problem: str) -> UnusableState:
         """Return the error that says why the journal cannot be used."""
-        return UnusableState(self.name, problem, parameter="journal")
+        return self._location.make_error(problem)
+
+    def make_damage_error(self) -> UnusableState:
+        """Return the error that says that the journal is damaged, and what to do with it."""
+        return self._location.make_damage_error()
 
     async def read(self) -> JournalRecord:
         """Return what the journal says; nothing in it is changed, and a run that has it is not disturbed.
@@ -104,28 +99,16 @@ class StateJournal:
             StateUnavailable: the database cannot be reached.
             UnusableState: it is damaged.
         """
-        async with self.database.transaction(is_snapshot=True) as connection:
-            row = await connection.fetchrow(_FIND, self.name)
-            if row is None:
-                return None
-            records = await self._load(connection, row["id"])
-        state = records.load("job", 0, JobState) if records.has("job") else None
-        is_running = _is_running(state, row["silence"])
-        return attrs.evolve(JournalRecord.parse(self.name, records, is_running=is_running), owner=row["owner"])
+        found = await self._location.find(kinds=KINDS)
+        if found is None:
+            return None
+        state = found.records.load("job", 0, JobState) if found.records.has("job") else None
+        is_running = _is_running(state, found.silence)
+        return attrs.evolve(JournalRecord.parse(self.name, found.records, is_running=is_running), owner=found.owner)
 
-    async def _load(self, connection: "Connection", journal: int) -> JournalRecords:
-        if await connection.fetchval(_MEASURE, journal) > MAX_SIZE:
-            raise self.make_damage_error()
-        try:
-            return JournalRecords(
-                check_all(map(tuple, await connection.fetch(_SELECT, journal))), self.make_damage_error
-            )
-        except DamagedRecord:
-            raise self.make_damage_error() from None
-
-    def make_damage_error(self) -> UnusableState:
-        """Return the error that says that the journal is damaged, and what to do with it."""
-        return self.make_error(f"is damaged; {_ADVICE}")
+    @property
+    def _location(self) -> PostgresLocation:
+        return PostgresLocation(self.name, self.database, "journal", _ADVICE, retry_pauses=self.retry_pauses)
 
 
 @attrs.frozen(kw_only=True)
@@ -171,7 +154,7 @@ def _summarize(row: "asyncpg.Record", database: "Database") -> JournalSummary:
     state = None
     if row["body"] is not None:
         make_damage_error = StateJournal(row["name"], database).make_damage_error
-        state = JournalRecords({("job", 0): row["body"]}, make_damage_error).load("job", 0, JobState)
+        state = Records({("job", 0): row["body"]}, make_damage_error).load("job", 0, JobState)
     return JournalSummary(
         name=row["name"],
         owner=row["owner"],
@@ -196,30 +179,18 @@ async def prune_journals(connection: "Connection", before: datetime) -> int:
     return int(await connection.fetchval(_PRUNE, before))
 
 
-_TAKE_UP = """
-    INSERT INTO journals (name, epoch, owner) VALUES ($1, 1, $2)
-    ON CONFLICT (name) DO UPDATE
-        SET epoch = journals.epoch + 1, owner = excluded.owner, active_at = clock_timestamp()
-    RETURNING id, epoch, clock_timestamp() - confirmed_at AS silence
-"""
-_FIND = "SELECT id, owner, clock_timestamp() - active_at AS silence FROM journals WHERE name = $1"
-_MEASURE = """
-    SELECT coalesce(sum(octet_length(body) + octet_length(kind) + 100), 0) FROM journal_records WHERE journal = $1
-"""
-"""About the memory that the records take: without the 100 bytes, any number of empty ones would be read."""
-_SELECT = "SELECT kind, number, body, checksum FROM journal_records WHERE journal = $1"
 _LIST = """
     SELECT name, owner, finished, active_at, clock_timestamp() - active_at AS silence, body
-    FROM journals LEFT JOIN journal_records ON journal = id AND kind = 'job' AND number = 0
-    ORDER BY active_at DESC LIMIT $1
+    FROM stores LEFT JOIN records ON store = id AND kind = 'job' AND number = 0
+    WHERE what = 'journal' ORDER BY active_at DESC LIMIT $1
 """
 _PRUNE = """
     WITH pruned AS (
-        DELETE FROM journals AS old WHERE finished AND active_at < $1 AND NOT EXISTS (
-            SELECT FROM stores WHERE what = 'job' AND stores.name = old.job
+        DELETE FROM stores AS old WHERE what = 'journal' AND finished AND active_at < $1 AND NOT EXISTS (
+            SELECT FROM stores AS whole WHERE whole.what = 'job' AND whole.name = old.job
         ) AND NOT EXISTS (
-            SELECT FROM journals AS part
-            WHERE part.job = old.job AND (NOT part.finished OR part.active_at >= $1)
+            SELECT FROM stores AS part
+            WHERE part.what = 'journal' AND part.job = old.job AND (NOT part.finished OR part.active_at >= $1)
         ) RETURNING 1
     ) SELECT count(*) FROM pruned
 """

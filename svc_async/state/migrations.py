@@ -46,7 +46,7 @@ class _Migration:
         return sha256(self.read().encode()).hexdigest()
 
 
-_MIGRATIONS = (_Migration(1, ("limits", "records", "journals", "events")),)
+_MIGRATIONS = (_Migration(1, ("limits", "records", "events")),)
 LATEST = _MIGRATIONS[-1].version
 _APPLIED = "SELECT version, to_jsonb(each) ->> 'checksum' AS checksum FROM schema_version AS each ORDER BY version"
 """The versions that were applied. The first tables had no checksums: reading one as JSON gives null there."""

@@ -559,7 +559,6 @@ class FileLocation:
             file = DatabaseFile.open(self.path, self.file_format, factory=self._factory)
             try:
                 with file.report():
-                    file.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BODY)
                     result, changes = begin(self._load(file.connection, kinds))
                     file.connection.execute("BEGIN IMMEDIATE")
                     _write(changes, file.connection)
@@ -603,6 +602,7 @@ class FileLocation:
             return self._load(connection, None)
 
     def _load(self, connection: sqlite3.Connection, kinds: Collection[str] | None) -> Records:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BODY)
         if kinds is not None:
             rows = (row for kind in kinds for row in connection.execute(_SOME, (kind, _WHOLE[0], _WHOLE[-1])))
             return Records(check_each(rows), self.make_damage_error)

@@ -28,6 +28,7 @@ from svc_async.errors import InvalidArgument, StateUnavailable, SvcError, TakenU
 from svc_async.printable import clean
 from svc_async.store.database_url import DatabaseUrl
 from svc_async.store.records import (
+    COUNT,
     MAX_SIZE,
     Begin,
     Changes,
@@ -49,7 +50,15 @@ if TYPE_CHECKING:
 
     Connection = PoolConnectionProxy[asyncpg.Record]
 
-__all__ = ["DEFAULT_SCHEMA", "KEPT_CONNECTIONS", "Database", "PostgresLocation", "PostgresStore", "StoredRecords"]
+__all__ = [
+    "DEFAULT_SCHEMA",
+    "KEPT_CONNECTIONS",
+    "RETRY_PAUSES",
+    "Database",
+    "PostgresLocation",
+    "PostgresStore",
+    "StoredRecords",
+]
 
 T = TypeVar("T")
 
@@ -409,7 +418,7 @@ _HEARTBEAT = 15.0
 """Seconds after which a process commits, if it has nothing to record, so that others see that it is there."""
 _REPEATED_FOR = 20.0
 """Seconds after which nothing is repeated any more."""
-_RETRY_PAUSES = (0.1, 0.5, 1.0, 2.0, 4.0)
+RETRY_PAUSES = (0.1, 0.5, 1.0, 2.0, 4.0)
 _DELETED_TOGETHER = 200
 _WHOLE = range(-(2**63), 2**63)
 _TAKE_UP = """
@@ -484,7 +493,7 @@ class PostgresLocation:
     database: Database = attrs.field(repr=False)
     what: Literal["journal", "sync", "job"]
     advice: str = attrs.field(repr=False)
-    retry_pauses: Sequence[float] = attrs.field(default=_RETRY_PAUSES, repr=False, kw_only=True)
+    retry_pauses: Sequence[float] = attrs.field(default=RETRY_PAUSES, repr=False, kw_only=True)
 
     async def open(self, begin: Begin[T], *, kinds: Collection[str] | None = None) -> "tuple[T, PostgresStore]":
         """Take up the records; whoever had them before can commit nothing more. See `RecordLocation`.
@@ -506,7 +515,7 @@ class PostgresLocation:
         """Return what is there, or None if nothing is; nothing is changed, and who has it is not disturbed.
 
         Args:
-            kinds: the kinds of the records that are read; by default, all are read, and counted.
+            kinds: the kinds of the records that are read; by default, all are read, and counted, as for `open`.
 
         Raises:
             StateUnavailable: the database cannot be reached.
@@ -518,11 +527,12 @@ class PostgresLocation:
 
     async def _load(self, connection: "Connection", store: int, kinds: Collection[str] | None) -> Records:
         chosen = None if kinds is None else [*kinds]
+        are_counted = chosen is None or COUNT in chosen
         if await connection.fetchval(_MEASURE, store, chosen) > MAX_SIZE:
             raise self.make_damage_error()
         try:
             rows = [tuple(row) for row in await connection.fetch(_SELECT, store, chosen)]
-            return Records(check_all(rows) if kinds is None else check_each(rows), self.make_damage_error)
+            return Records((check_all if are_counted else check_each)(rows), self.make_damage_error)
         except DamagedRecord:
             raise self.make_damage_error() from None
 

@@ -15,6 +15,7 @@ import msgspec
 from svc_async.errors import SvcError
 
 __all__ = [
+    "COUNT",
     "MAX_BODY",
     "MAX_SIZE",
     "Begin",
@@ -48,7 +49,8 @@ MAX_BODY = 67_108_864
 MAX_SIZE = 134_217_728
 """Bytes of records that are read at once, at most."""
 _MAX_RECORDS = 1_000_000
-_COUNT: Key = ("count", 0)
+COUNT = "count"
+"""The kind of the record that says how many others there are, of the kinds that are read with it."""
 _MALFORMED = (ValueError, TypeError, LookupError, OverflowError, RecursionError, msgspec.MsgspecError)
 """What decoding a body raises whose checksum is right and whose content is not."""
 
@@ -113,7 +115,7 @@ def check_all(rows: Iterable[Row]) -> dict[Key, bytes]:
         DamagedRecord: a checksum is another one, or a record is missing.
     """
     bodies = check_each(rows)
-    count = bodies.pop(_COUNT, None)
+    count = bodies.pop((COUNT, 0), None)
     if len(bodies) != (0 if count is None else decode(count, int)):
         raise DamagedRecord
     return bodies
@@ -192,7 +194,7 @@ class PendingChanges:
         """Return what was collected, and how many records there are then."""
         if len(self._keys) != self._stored_count:
             self._stored_count = len(self._keys)
-            self._changes[_COUNT] = encode(self._stored_count)
+            self._changes[COUNT, 0] = encode(self._stored_count)
         changes, self._changes = self._changes, {}
         return changes
 
@@ -280,7 +282,8 @@ class RecordLocation(Protocol):
         Args:
             begin: called with the records. What it returns is committed before this method returns, so that whatever
                 happens later, it is known that this process has begun; if it raises, nothing is changed.
-            kinds: the kinds that `begin` needs; by default, all records are read, and counted.
+            kinds: the kinds that `begin` needs; by default, all records are read. They are counted if `COUNT` is among
+                them.
 
         Raises:
             SvcError: they cannot be used, or they are damaged.

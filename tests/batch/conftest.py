@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from svc_async.batch.journal.store import JournalLocation
+from svc_async.batch.journal.journal import JournalLocation
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.sync.location import StateLocation, open_sync_state
 from svc_async.batch.sync.pages import page

@@ -18,9 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.batch.journal.file import JournalFile
-from svc_async.batch.journal.journal import JournalPath
+from svc_async.batch.journal.journal import JournalLocation, JournalPath
 from svc_async.batch.journal.resume import SourceReplay
-from svc_async.batch.journal.store import JournalLocation
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Failure, Progress

@@ -13,7 +13,7 @@ from svc_async.batch.journal.file import FORMAT, JournalFile
 from svc_async.batch.journal.records import JournalChanges, JournalRecords
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
-from svc_async.store.records import Changes
+from svc_async.store.records import Changes, Records
 from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
 from tests.support.journaled_uploads import (
     find_expected,
@@ -135,8 +135,8 @@ async def test_a_body_that_would_be_encoded_differently_stops_the_job(path: Path
     with pytest.raises(BatchError):
         await upload(service, make_members(3), path, create_ledger=Death(2).create_ledger)
 
-    def change_digest(records: JournalRecords) -> tuple[None, Changes]:
-        (intent,) = records.load_intents()
+    def change_digest(records: Records) -> tuple[None, Changes]:
+        (intent,) = JournalRecords.of(records).load_intents()
         changes = JournalChanges(records)
         changes.put_intent(attrs.evolve(intent, digest=sha256(b"another body").hexdigest()))
         return None, changes.take()

@@ -39,12 +39,12 @@ async def used(request: pytest.FixtureRequest, service: FakeService, path: Path)
 
 
 async def expect_refusal(service: FakeService, path: Path, message: str, rows: Any = ROWS, **changes: Any) -> None:
-    sent, before = len(service.bodies), JournalFile(path).read()[0].bodies
+    sent, before = len(service.bodies), JournalFile(path).read().bodies
     settings = {"expires_at": END, "phone_region": "DE", **changes}
     with pytest.raises(UnusableFile, match=message) as caught:
         await upload(service, rows, path, **settings)
     assert "needs a new journal" in str(caught.value)
-    assert (len(service.bodies), JournalFile(path).read()[0].bodies) == (sent, before)
+    assert (len(service.bodies), JournalFile(path).read().bodies) == (sent, before)
 
 
 @pytest.mark.parametrize(

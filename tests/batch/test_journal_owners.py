@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.journal.store import JournalLocation
+from svc_async.batch.journal.journal import JournalLocation
 from svc_async.errors import BatchError
 from tests.support.fake_service import FakeService, make_error, make_members
 from tests.support.journaled_uploads import Row, create_users, find_expected, make_repeated_rows, read_values, upload

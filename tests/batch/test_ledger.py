@@ -13,7 +13,7 @@ import pytest
 from svc_async.batch.destination import Destination, Verdict
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import JournalPath
-from svc_async.batch.journal.records import JournalChanges
+from svc_async.batch.journal.records import JournalChanges, JournalRecords
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Answered, Sealed, Settle, Written
 from svc_async.batch.ledger import Intent, Ledger
@@ -179,7 +179,7 @@ async def test_an_intent_states_a_position_and_the_rows_up_to_it_that_are_not_se
     packed = [array("q", [11, 12]), array("q", [9, 11]), {4}, ()]
     async with create_empty_job(journal) as ledger:
         await ledger.intend(create_lane(1, (1,), position=10), packed)
-        records, _ = journal.read()
+        records = JournalRecords.of(journal.read())
 
     (intent,) = records.load_intents()
     assert ([*intent.lanes], intent.settled_up_to, [*intent.unsettled]) == ([1], 10, [9, 4])
@@ -195,6 +195,6 @@ async def test_a_lane_that_sends_for_others_begins_with_what_they_have_settled(t
             assert isinstance(settle, Settle)
             await ledger.settle(lane, settle, ())
 
-    records, _ = journal.read()
+    records = JournalRecords.of(journal.read())
     assert dict(records.load_all("lane", int)) == {0: 10, 1: 10}
     assert [*records.load_unsettled()] == []

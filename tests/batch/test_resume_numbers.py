@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.journal.store import JournalLocation
+from svc_async.batch.journal.journal import JournalLocation
 from svc_async.batch.report import Progress, Wait
 from svc_async.errors import BatchError
 from svc_async.sandbox import VirtualClock

@@ -8,7 +8,7 @@ from typing import Any, cast
 import attrs
 import pytest
 
-from svc_async.batch.journal.store import JournalLocation
+from svc_async.batch.journal.journal import JournalLocation
 from svc_async.errors import BatchError
 from tests.support.clock import MachineClock
 from tests.support.fake_service import LOST, FakeService, make_error, make_members, wait_until

@@ -12,8 +12,8 @@ import pytest
 
 from svc_async import Session
 from svc_async.batch.journal.file import JournalFile
+from svc_async.batch.journal.journal import JournalLocation
 from svc_async.batch.journal.record import Doubt, JournalRecord
-from svc_async.batch.journal.store import JournalLocation
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Progress, Report
 from svc_async.errors import BatchError

@@ -17,7 +17,7 @@ async def write_hostile_names(url: str) -> None:
     for statement in (
         receiver,
         "INSERT INTO stores (what, name, epoch, owner) VALUES ('sync', $1, 1, $1)",
-        "INSERT INTO journals (name, epoch, owner) VALUES ($1, 1, $1)",
+        "INSERT INTO stores (what, name, epoch, owner) VALUES ('journal', $1, 1, $1)",
     ):
         await connection.execute(statement, "\x1b[31m\u202e\nred")
     await connection.close()

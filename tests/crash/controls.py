@@ -15,7 +15,6 @@ from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.batch.sync.pages import compare
 from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
 from svc_async.batch.sync.state import SyncState
-from svc_async.state import journals
 from svc_async.store import postgres
 from svc_async.wire import outcome
 from svc_async.wire.outcome import Effect, Outcome, Repeat
@@ -125,15 +124,11 @@ def _send_batches_whenever() -> None:
 
 
 def _keep_epoch() -> None:
-    _change(journals, "_TAKE_UP", vars(journals)["_TAKE_UP"].replace("epoch + 1", "epoch"))
+    _change(postgres, "_TAKE_UP", vars(postgres)["_TAKE_UP"].replace("epoch + 1", "epoch"))
 
 
 def _keep_no_journal() -> None:
     _change(client, "create_ledger", lambda _, *, lanes, **__: Ledger(lanes))
-
-
-def _ignore_others() -> None:
-    _change(postgres, "_TAKE_UP", vars(postgres)["_TAKE_UP"].replace("epoch + 1", "epoch"))
 
 
 def _change(owner: Any, name: str, value: Any) -> None:
@@ -217,7 +212,7 @@ CONTROLS: Mapping[str, Control] = {
     "epoch of a sync": Control(
         "shared sync",
         Options(limits=False, keys=20, share=0.1, weights=_LOST, changes=1.0, changed=0.2, nights=3),
-        _ignore_others,
+        _keep_epoch,
         kills=8,
         stops=1.0,
         places=("connected", "answered", "received"),

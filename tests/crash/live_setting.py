@@ -7,7 +7,7 @@ from distributed import Worker
 
 from svc_async.batch.journal.journal import JournalLedger, create_ledger
 from svc_async.jobs import run as jobs_run
-from svc_async.state import journals
+from svc_async.store import postgres
 from tests.crash.stopping import prepare_stops
 from tests.support.small_limits import SmallLimits
 
@@ -19,7 +19,7 @@ def _forget_journals() -> None:
 
 
 def _remove_fence() -> None:
-    vars(journals)["_TAKE_UP"] = vars(journals)["_TAKE_UP"].replace("epoch + 1", "epoch")
+    vars(postgres)["_TAKE_UP"] = vars(postgres)["_TAKE_UP"].replace("epoch + 1", "epoch")
     setattr(JournalLedger, "check_sendable", lambda _: None)  # noqa: B010 - mypy refuses to assign to a method
 
 

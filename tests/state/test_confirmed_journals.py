@@ -44,7 +44,7 @@ async def resume(service: FakeService, state: SharedState) -> float:
 
 
 async def find_confirmation(state: SharedState) -> datetime:
-    row = await state.database.fetch_row("SELECT confirmed_at FROM journals")
+    row = await state.database.fetch_row("SELECT confirmed_at FROM stores")
     assert row is not None
     found: datetime = row["confirmed_at"]
     return found
@@ -53,7 +53,7 @@ async def find_confirmation(state: SharedState) -> datetime:
 async def test_the_time_since_the_last_confirmation_counts(state: SharedState) -> None:
     service, began = FakeService(), time.monotonic()
     await leave_in_doubt(service, state)
-    await state.database.execute("UPDATE journals SET confirmed_at = confirmed_at - interval '60 s'")
+    await state.database.execute("UPDATE stores SET confirmed_at = confirmed_at - interval '60 s'")
 
     waited = await resume(service, state)
 
@@ -74,7 +74,7 @@ async def test_a_run_that_has_only_waited_does_not_prolong_the_wait(state: Share
 async def test_what_is_sent_again_is_confirmed_first(state: SharedState) -> None:
     service = FakeService()
     await leave_in_doubt(service, state)
-    await state.database.execute("UPDATE journals SET confirmed_at = confirmed_at - interval '1 day'")
+    await state.database.execute("UPDATE stores SET confirmed_at = confirmed_at - interval '1 day'")
 
     service.script[2], began = LOST, time.monotonic()
     await die(service, state, Death(2), quarantine=QUARANTINE, retry_delays=[0])

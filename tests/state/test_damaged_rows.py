@@ -59,11 +59,11 @@ async def check(state: SharedState) -> None:
 
 USES: dict[str, Use] = {"journal": use_journal, "sync": use_sync, "events": use_events, "job": use_job, "check": check}
 DAMAGES = [
-    ("journal", "UPDATE journals SET active_at = 'infinity'"),
-    ("journal", "UPDATE journals SET confirmed_at = '-infinity'"),
-    ("journal", "UPDATE journals SET epoch = 9223372036854775807"),
-    ("journal", "ALTER TABLE journal_records RENAME body TO blob"),
-    ("check", "UPDATE journals SET active_at = 'infinity'"),
+    ("journal", "UPDATE stores SET active_at = 'infinity'"),
+    ("journal", "UPDATE stores SET confirmed_at = '-infinity'"),
+    ("journal", "UPDATE stores SET epoch = 9223372036854775807"),
+    ("journal", "ALTER TABLE records RENAME body TO blob"),
+    ("check", "UPDATE stores SET active_at = 'infinity'"),
     ("check", "DROP TABLE limit_holders CASCADE"),
     ("sync", "UPDATE stores SET epoch = 9223372036854775807"),
     ("sync", "DROP TABLE records"),
@@ -132,7 +132,7 @@ async def test_a_server_that_takes_no_writes_is_unavailable(
 async def test_what_is_locked_for_too_long_is_unavailable(shared: SharedState, postgres_url: str, schema: str) -> None:
     url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}options=-clock_timeout%3D1"
     async with SharedState.open(url, schema=schema) as state, shared.database.transaction() as connection:
-        await connection.execute("LOCK TABLE journals, stores, event_receivers")
+        await connection.execute("LOCK TABLE stores, event_receivers")
         for name in ("journal", "sync", "events", "job"):
             with pytest.raises(StateUnavailable, match="what it needs is locked"):
                 await USES[name](state)

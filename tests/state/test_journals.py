@@ -16,8 +16,8 @@ from svc_async.batch.report import Report
 from svc_async.errors import BatchError, InvalidArgument, StateUnavailable, TakenUpElsewhere, UnusableState
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
-from svc_async.state.journal_store import JournalRun
 from svc_async.state.journals import list_journals, prune_journals
+from svc_async.store.postgres import PostgresStore
 from svc_async.store.records import Changes
 from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
 from tests.support.journaled_uploads import find_expected, make_repeated_rows, read_values, upload
@@ -70,7 +70,7 @@ async def test_a_job_that_was_taken_up_elsewhere_ends_and_reports_what_it_has_se
     taking_up = asyncio.create_task(upload(other, rows, state.journal("job"), concurrency=1))
     await wait_until(lambda: bool(other.bodies))
     await service.clock.advance(seconds=5)
-    with pytest.raises(BatchError, match="the job ended early: job was taken up elsewhere") as caught:
+    with pytest.raises(BatchError, match="the job ended early: the journal job was taken up elsewhere") as caught:
         await task
 
     assert isinstance(caught.value.__cause__, TakenUpElsewhere)
@@ -85,13 +85,13 @@ async def test_commits_that_wait_for_each_other_share_a_transaction(
     state: SharedState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
-    write = JournalRun.write
+    write = PostgresStore.write
 
-    async def count(run: JournalRun, connection: Any, changes: Changes, **keywords: Any) -> None:
+    async def count(run: PostgresStore, connection: Any, changes: Changes, **keywords: Any) -> None:
         written.append(len(changes))
         await write(run, connection, changes, **keywords)
 
-    monkeypatch.setattr(JournalRun, "write", count)
+    monkeypatch.setattr(PostgresStore, "write", count)
     async with create_empty_job(state.journal("job")) as ledger:
         await asyncio.gather(*[ledger.store.commit({}) for _ in range(50)])
         assert len(written) <= 4
@@ -102,10 +102,10 @@ async def cut_connection(state: SharedState) -> AsyncIterator["Connection"]:
     """Let a commit of the block wait for a lock, then end its connection, and release the lock; yield who holds it."""
     statement = """
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE query LIKE '%commit_journal%' AND $1 = ANY(pg_blocking_pids(pid))
+        WHERE query LIKE '%commit_records%' AND $1 = ANY(pg_blocking_pids(pid))
     """
     async with state.database.transaction() as lock:
-        await lock.execute("SELECT FROM journals FOR UPDATE")
+        await lock.execute("SELECT FROM stores FOR UPDATE")
         holder = await lock.fetchval("SELECT pg_backend_pid()")
         yield lock
         while not await state.database.fetch(statement, holder):  # noqa: ASYNC110 - the event is in the database
@@ -124,7 +124,7 @@ async def test_a_commit_whose_connection_was_lost_is_not_done_for_who_was_replac
     async with create_empty_job(attrs.evolve(state.journal("job"), retry_pauses=[0] * 9)) as ledger:
         async with cut_connection(state) as lock:
             finishing = asyncio.create_task(ledger.finish(Report()))
-            await lock.execute("UPDATE journals SET epoch = epoch + 1")
+            await lock.execute("UPDATE stores SET epoch = epoch + 1")
         with pytest.raises(TakenUpElsewhere):
             await finishing
     assert not (await state.journal("job").read()).finished
@@ -143,17 +143,17 @@ async def test_without_its_database_a_job_ends_and_says_so(state: SharedState) -
 async def test_a_commit_is_on_disk_even_if_the_database_is_set_otherwise(state: SharedState) -> None:
     async with create_empty_job(state.journal("job")), state.database.transaction() as connection:
         await connection.execute("SET LOCAL synchronous_commit = off")
-        await connection.execute("SELECT hold_journal(id, epoch) FROM journals")
+        await connection.execute("SELECT hold_store(id, epoch) FROM stores")
         assert await connection.fetchval("SHOW synchronous_commit") == "on"
 
 
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE journal_records SET body = set_bit(body, 9, 1 - get_bit(body, 9)) WHERE kind = 'job'",
-        "UPDATE journal_records SET number = number + 1 WHERE kind = 'lane' AND number = 1",
-        "DELETE FROM journal_records WHERE kind = 'lane' AND number = 0",
-        "DELETE FROM journal_records WHERE kind = 'count'",
+        "UPDATE records SET body = set_bit(body, 9, 1 - get_bit(body, 9)) WHERE kind = 'job'",
+        "UPDATE records SET number = number + 1 WHERE kind = 'lane' AND number = 1",
+        "DELETE FROM records WHERE kind = 'lane' AND number = 0",
+        "DELETE FROM records WHERE kind = 'count'",
     ],
 )
 async def test_damaged_records_are_refused(state: SharedState, statement: str) -> None:
@@ -175,21 +175,21 @@ async def test_rows_that_can_be_read_only_once_are_kept_until_the_job_is_finishe
     rows = make_repeated_rows()
     with pytest.raises(BatchError):
         await upload(service, iter(rows), state.journal("job"), concurrency=2)
-    assert len(await state.database.fetch("SELECT FROM journal_rows")) > 2
+    assert len(await state.database.fetch("SELECT FROM records WHERE kind LIKE 'row%'")) > 2
 
     report = await upload(service, iter([]), state.journal("job"))
 
     assert (report.read, report.pending) == (60, 0)
     assert read_values(service) == find_expected(rows)
-    assert await state.database.fetch("SELECT FROM journal_rows") == []
+    assert await state.database.fetch("SELECT FROM records WHERE kind LIKE 'row%'") == []
 
 
 @pytest.mark.parametrize(
     ("statement", "problem"),
     [
-        ("DELETE FROM journal_rows WHERE number = 1", "lacks rows"),
-        ("DELETE FROM journal_rows WHERE number = -1", "lacks rows"),
-        ("UPDATE journal_rows SET body = body || body WHERE number = 0", "has damaged rows"),
+        ("DELETE FROM records WHERE kind = 'row' AND number = 1", "lacks rows"),
+        ("DELETE FROM records WHERE kind = 'rows'", "lacks rows"),
+        ("UPDATE records SET body = body || body WHERE kind = 'row' AND number = 0", "is damaged"),
     ],
 )
 async def test_kept_rows_that_are_damaged_are_refused(state: SharedState, statement: str, problem: str) -> None:
@@ -208,7 +208,7 @@ async def test_kept_rows_that_are_damaged_are_refused(state: SharedState, statem
 async def test_more_rows_than_a_database_should_keep_are_refused(
     state: SharedState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("svc_async.state.journal_store._MAX_ROWS", 1_000)
+    monkeypatch.setattr("svc_async.batch.journal.spool._MOST_STORED", 1_000)
     service = FakeService()
 
     with pytest.raises(UnusableState, match="journal job keeps at most .* MiB of rows that can be read only once"):
@@ -222,7 +222,7 @@ async def test_no_identifier_is_in_the_tables(state: SharedState) -> None:
     rows = [{"email": f"someone{n}@example.org", "partner_user_id": f"partner-{n}"} for n in range(100)]
     with pytest.raises(BatchError):
         await upload(service, rows, state.journal("job"), concurrency=1)
-    stored = b"".join(row["body"] for row in await state.database.fetch("SELECT body FROM journal_records"))
+    stored = b"".join(row["body"] for row in await state.database.fetch("SELECT body FROM records"))
     for word in (b"example.org", b"partner-", sha256(b"someone1@example.org").hexdigest().encode()):
         assert word not in stored
 
@@ -255,9 +255,7 @@ async def test_journals_are_listed_and_those_of_finished_jobs_deleted(state: Sha
 
     left = {each.name for each in await list_journals(state.database)}
     assert left == {"stopped", "other/0001", "other/0002", "running"}
-    assert (
-        await state.database.fetch("SELECT FROM journal_records WHERE journal NOT IN (SELECT id FROM journals)") == []
-    )
+    assert await state.database.fetch("SELECT FROM records WHERE store NOT IN (SELECT id FROM stores)") == []
 
 
 async def test_a_note_is_kept_and_shown(state: SharedState) -> None:

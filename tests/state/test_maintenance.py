@@ -80,15 +80,15 @@ async def test_a_job_on_a_cluster_is_deleted_when_all_of_its_shards_are_finished
         for number in range(finished):
             assert await jobs.finish_shard(name, number, {}) is None
         await state.database.execute(
-            "INSERT INTO journals (name, epoch, owner, finished) "
-            "SELECT $1 || '/000' || number, 1, 'host', true FROM generate_series(1, $2) AS number",
+            "INSERT INTO stores (what, name, epoch, owner, finished) "
+            "SELECT 'journal', $1 || '/000' || number, 1, 'host', true FROM generate_series(1, $2) AS number",
             name,
             finished,
         )
     assert (await state.prune(older_than=timedelta(days=1))).jobs == 0
     report = await state.prune(older_than=timedelta())
     assert (report.jobs, report.journals) == (1, 3), "those of a job that has not ended are kept"
-    rows = await state.database.fetch("SELECT name FROM stores ORDER BY name")
+    rows = await state.database.fetch("SELECT name FROM stores WHERE what = 'job' ORDER BY name")
     assert [row["name"] for row in rows] == ["begun", "not begun"]
 
 

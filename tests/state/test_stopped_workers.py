@@ -12,10 +12,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from svc_async.batch.journal.records import JournalRecords
 from svc_async.sandbox import Sandbox
 from svc_async.state import SharedState
-from svc_async.store.records import Changes
+from svc_async.store.records import Changes, Records
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "waitid"), reason="needs signals that stop a process"),
@@ -29,7 +28,7 @@ USERS = "*/users"
 async def take_up(state: SharedState) -> None:
     """Take up the journal, as the next worker does, which then waits for a quarantine."""
 
-    def begin(_: JournalRecords) -> tuple[None, Changes]:
+    def begin(_: Records) -> tuple[None, Changes]:
         return None, {}
 
     _, store = await state.journal("job").open(begin)

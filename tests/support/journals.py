@@ -1,8 +1,8 @@
 """Journals in files and in PostgreSQL; and such that die or run out of space when a test says so."""
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -12,9 +12,16 @@ import pytest
 
 from svc_async.batch.destination import Verdict
 from svc_async.batch.journal.file import JournalFile, Journals
-from svc_async.batch.journal.journal import JournalLedger, JournalPath, LedgerFactory, create_ledger
+from svc_async.batch.journal.journal import (
+    JournalLedger,
+    JournalLocation,
+    JournalPath,
+    JournalUnwritable,
+    LedgerFactory,
+    create_ledger,
+)
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.journal.store import Begin, JournalLocation, JournalStore, JournalUnwritable, Spool
+from svc_async.batch.journal.spool import Spool
 from svc_async.batch.ledger import Ledger
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
@@ -24,7 +31,7 @@ from svc_async.errors import ErrorDetail, SvcError, UnusableFile, UnusableState
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
 from svc_async.state.journals import StateJournal
-from svc_async.store.records import Changes
+from svc_async.store.records import Begin, Changes, RecordStore
 from svc_async.wire.route import Request, Route
 
 __all__ = [
@@ -105,50 +112,48 @@ class _Wrapped:
     """Another place, whose commits go through a function."""
 
     inner: JournalLocation
-    wrap: Callable[[JournalStore], JournalStore]
-    hold: Callable[[], AbstractContextManager[object]] | None = None
+    wrap: Callable[[RecordStore], Any]
+    hold: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @property
     def name(self) -> str:
         return self.inner.name
 
-    async def open(self, begin: Begin[T]) -> tuple[T, JournalStore]:
-        if self.hold is None:
+    async def open(self, begin: Begin[T], *, kinds: Collection[str] | None = None) -> tuple[T, RecordStore]:
+        assert kinds is None
+        with self.hold():
             result, store = await self.inner.open(begin)
-        else:
-            with self.hold():
-                result, store = await self.inner.open(begin)
         return result, self.wrap(store)
+
+    def find_spool(self, store: RecordStore) -> Spool:
+        return self.inner.find_spool(store)
 
     def make_error(self, problem: str) -> SvcError:
         return self.inner.make_error(problem)
+
+    def make_damage_error(self) -> SvcError:
+        return self.inner.make_damage_error()
 
 
 @attrs.frozen
 class _HeldStore:
     """Lets no time pass while it commits."""
 
-    inner: JournalStore
+    inner: RecordStore
     hold: Callable[[], AbstractContextManager[object]]
 
-    @property
-    def is_locked(self) -> bool:
-        return self.inner.is_locked
-
-    @property
-    def silence(self) -> float:
-        return self.inner.silence
-
-    @property
-    def spool(self) -> Spool:
-        return self.inner.spool
-
-    def submit(self, changes: Changes) -> None:
-        self.inner.submit(changes)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     async def commit(self, changes: Changes, *, is_last: bool = False, confirms: bool = False) -> None:
         with self.hold():
             await self.inner.commit(changes, is_last=is_last, confirms=confirms)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        with self.hold():
+            async with self.inner.transaction() as writer:
+                yield writer
 
     async def close(self) -> None:
         with self.hold():
@@ -225,7 +230,7 @@ class Death:
         location = JournalFile(journal) if isinstance(journal, str | Path) else journal
         return create_ledger(_Wrapped(location, self._wrap), **keywords)
 
-    def _wrap(self, store: JournalStore) -> JournalStore:
+    def _wrap(self, store: RecordStore) -> Any:
         self._commits, self.happened = 0, False
         return _DyingStore(store, self)
 
@@ -238,20 +243,11 @@ class Death:
 
 @attrs.frozen
 class _DyingStore:
-    inner: JournalStore
+    inner: RecordStore
     death: Death
 
-    @property
-    def is_locked(self) -> bool:
-        return self.inner.is_locked
-
-    @property
-    def silence(self) -> float:
-        return self.inner.silence
-
-    @property
-    def spool(self) -> Spool:
-        return self.inner.spool
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     def submit(self, changes: Changes) -> None:
         if self.death.count():

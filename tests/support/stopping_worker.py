@@ -17,7 +17,7 @@ from svc_async.batch.journal.journal import JournalLedger
 from svc_async.clock import SystemClock
 from svc_async.errors import BatchError
 from svc_async.state import SharedState
-from svc_async.state.journal_store import JournalRun
+from svc_async.store.postgres import PostgresStore
 
 __all__ = ["MOMENTS"]
 
@@ -48,7 +48,7 @@ def _stop_before(owner: Any, name: str, *, calls: int) -> None:
 
 
 MOMENTS: dict[str, Callable[[], None]] = {
-    "before the intent": lambda: _stop_before(JournalRun, "write", calls=2),  # the first takes up the journal
+    "before the intent": lambda: _stop_before(PostgresStore, "write", calls=2),  # the first takes up the journal
     "before the check": lambda: _stop_before(JournalLedger, "check_sendable", calls=1),
 }
 

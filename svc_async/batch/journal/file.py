@@ -12,21 +12,18 @@ from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
-from svc_async.batch.journal.records import JobState, JournalRecords
+from svc_async.batch.journal.records import JobState
 from svc_async.batch.journal.spool import FileSpool
-from svc_async.batch.journal.store import Begin, JournalStore, JournalUnwritable
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.private_files import create_folder
-from svc_async.store.file import FileFormat, FileLocation, FileStore
-from svc_async.store.records import Changes
+from svc_async.store.file import FileFormat, FileLocation
+from svc_async.store.records import RecordStore
 
 __all__ = ["FORMAT", "JournalFile", "Journals"]
-
-T = TypeVar("T")
 
 FORMAT = FileFormat(
     kind="a journal",
@@ -41,7 +38,7 @@ _is_run = re.compile(r"\d{6}-\d{4}-\d{2}-\d{2}\.journal").fullmatch
 
 
 @attrs.frozen
-class JournalFile:
+class JournalFile(FileLocation):
     """A file that holds a journal; its folder exists.
 
     Attributes:
@@ -50,60 +47,11 @@ class JournalFile:
 
     path: Path = attrs.field(converter=Path)
     _factory: type[sqlite3.Connection] = attrs.field(default=sqlite3.Connection, repr=False)
+    file_format: FileFormat = attrs.field(default=FORMAT, init=False, repr=False)
 
-    @property
-    def name(self) -> str:
-        """The path."""
-        return str(self.path)
-
-    async def open(self, begin: Begin[T]) -> tuple[T, JournalStore]:
-        """Lock the file for one run, or create it.
-
-        Raises:
-            UnusableFile: the file is locked, damaged, holds something else, or cannot be opened.
-        """
-        result, store = await self._location.open(
-            lambda found: begin(JournalRecords(found.bodies, found.make_damage_error))
-        )
-        return result, _OpenJournal(store, FileSpool(Path(f"{self.path}.rows")))
-
-    def make_error(self, problem: str) -> UnusableFile:
-        """Return the error that says why the file cannot be used."""
-        return self._location.make_error(problem)
-
-    def read(self) -> tuple[JournalRecords, bool]:
-        """Return the records, and whether a job uses the file; nothing in it is changed, and no job is disturbed.
-
-        Raises:
-            UnusableFile: the file does not exist, or is not a journal that can be read.
-        """
-        is_running = self._location.is_in_use
-        found = self._location.read()
-        return JournalRecords(found.bodies, found.make_damage_error), is_running
-
-    @property
-    def _location(self) -> FileLocation:
-        return FileLocation(self.path, FORMAT, self._factory)
-
-
-@attrs.frozen
-class _OpenJournal:
-    _store: FileStore
-    spool: FileSpool
-    is_locked = True
-    silence = 0.0
-
-    def submit(self, changes: Changes) -> None:
-        self._store.submit(changes)
-
-    async def commit(self, changes: Changes, *, is_last: bool = False, confirms: bool = False) -> None:
-        try:
-            await self._store.commit(changes, is_last=is_last, confirms=confirms)
-        except UnusableFile as error:
-            raise JournalUnwritable(f"the {error}") from error
-
-    async def close(self) -> None:
-        await self._store.close()
+    def find_spool(self, _: RecordStore) -> FileSpool:
+        """Return the file beside it that keeps the rows of a source that can be read only once."""
+        return FileSpool(Path(f"{self.path}.rows"))
 
 
 def _to_path(value: str | Path) -> Path:
@@ -164,5 +112,5 @@ class Journals:
 
 
 def _is_finished(path: Path) -> bool:
-    records, _ = JournalFile(path).read()
+    records = JournalFile(path).read()
     return records.has("job") and records.load("job", 0, JobState).finished

@@ -42,7 +42,7 @@ of its log. Rows are then sent again in their order, and what the journal has fo
 A finished journal is of a definite job as well: the source is read again, and its digest compared. The records contain
 no token and no identifier. Each commit also records the progress of the job, as `timeline` describes it.
 
-Where the records are kept is a matter of `store`. All of what decides is in memory: the records are read once.
+Where the records are kept is a matter of `store/`. All of what decides is in memory: the records are read once.
 """
 
 import asyncio
@@ -68,8 +68,7 @@ from svc_async.batch.journal.records import (
     OrderlyEnd,
 )
 from svc_async.batch.journal.resume import RemainingRows, SettledRows, SourceReplay, digest_source
-from svc_async.batch.journal.spool import read_spool, write_spool
-from svc_async.batch.journal.store import JournalLocation, JournalStore
+from svc_async.batch.journal.spool import Spool, read_spool, write_spool
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Settle
 from svc_async.batch.ledger import Intent, Ledger, Resumption
@@ -82,15 +81,40 @@ from svc_async.batch.source import RowSource, Slice
 from svc_async.cancellation import in_thread, wait_through_cancellation
 from svc_async.clock import Clock, find_boot, read_boottime
 from svc_async.counts import Counts
-from svc_async.errors import SvcError
-from svc_async.store.records import Changes
+from svc_async.errors import SvcError, UnusableFile, UnusableState
+from svc_async.store.records import Changes, RecordLocation, Records, RecordStore
 from svc_async.value_rules import ValueRule, has_members
 
-__all__ = ["JournalLedger", "JournalPath", "LedgerFactory", "annotate", "create_ledger"]
+__all__ = [
+    "JournalLedger",
+    "JournalLocation",
+    "JournalPath",
+    "JournalUnwritable",
+    "LedgerFactory",
+    "annotate",
+    "create_ledger",
+]
+
+
+class JournalUnwritable(SvcError):
+    """The journal cannot be written, so nothing more is sent."""
+
+
+class JournalLocation(RecordLocation, Protocol):
+    """A place where one journal is kept, which may not exist yet: a value of `journal=`."""
+
+    def find_spool(self, store: RecordStore, /) -> Spool:
+        """Return where the rows of a source are kept that can be read only once.
+
+        Args:
+            store: the records of the journal, which this run has taken up.
+        """
+        ...
+
 
 JournalPath = str | Path | Journals | JournalLocation
 """The path of a journal, what names one for each run, or another place than a file."""
-_IS_LOCATION = has_members("a place of a journal", "open", "make_error")
+_IS_LOCATION = has_members("a place of a journal", "open", "make_error", "find_spool")
 _JOURNAL = ValueRule(
     lambda value: isinstance(value, str | Path | Journals) or _IS_LOCATION.accepts(value),
     "a path, Journals(folder) or state.journal(name)",
@@ -188,7 +212,7 @@ class JournalLedger(Ledger):
     """
 
     keyed = True
-    store: JournalStore
+    store: RecordStore
 
     def __init__(
         self,
@@ -237,8 +261,9 @@ class JournalLedger(Ledger):
         find, identity = self._place.find, {name: self._destination.about[name] for name in _IDENTITY}
         return JournalFile(await in_thread(lambda: find(identity, self._clock.now())), self._factory)
 
-    def _begin(self, records: JournalRecords) -> tuple[None, Changes]:
+    def _begin(self, found: Records) -> tuple[None, Changes]:
         """Take over what earlier runs have recorded, and return the records that say that this run has begun."""
+        records = JournalRecords.of(found)
         self._state = state = self._find_state(records)
         self._known = state.checkpoint
         self._killed = state.end is None and state.runs > 0
@@ -339,7 +364,7 @@ class JournalLedger(Ledger):
         """
         if source.replayable:
             return source
-        state, spool = self._state, self.store.spool
+        state, spool = self._state, self._location.find_spool(self.store)
         spooled = read_spool(spool, self._destination.parse_group)
         if state.spool_digest:
             known = JournalCheckpoint(digest=state.spool_digest)
@@ -434,7 +459,7 @@ class JournalLedger(Ledger):
         self._count_request(intent, 1)
         self._advance()
         now = read_boottime(self._clock)
-        await self.store.commit(self._take_changes(), confirms=True)
+        await self._commit(confirms=True)
         self._confirmed_at = max(self._confirmed_at, now)
 
     async def retract(self, lane: Lane, /) -> None:
@@ -507,8 +532,9 @@ class JournalLedger(Ledger):
         self._add_failures(report.failures)
         self._state.finished, self._state.counts = True, Counts() + report
         self._state.checkpoint = self._rows.checkpoint
-        await self.store.commit(self._take_changes(), is_last=True)
-        await self.store.spool.delete()
+        await self._commit(is_last=True)
+        if self._state.spool_digest:
+            await self._location.find_spool(self.store).delete()
 
     def _entry_of(self, lane: Lane) -> _Entry:
         """Return the entry of a lane; one that sends for several begins with what is known of them."""
@@ -557,8 +583,11 @@ class JournalLedger(Ledger):
             self._pending.put_failure(failure)
             self._kept_failures += 1
 
-    async def _commit(self) -> None:
-        await self.store.commit(self._take_changes())
+    async def _commit(self, *, is_last: bool = False, confirms: bool = False) -> None:
+        try:
+            await self.store.commit(self._take_changes(), is_last=is_last, confirms=confirms)
+        except (UnusableFile, UnusableState) as error:
+            raise JournalUnwritable(f"the {error}") from error
 
     def _submit(self) -> None:
         self.store.submit(self._take_changes())
@@ -601,7 +630,7 @@ async def annotate(location: JournalLocation, note: Mapping[str, Any]) -> None:
         SvcError: the journal is locked, or cannot be used.
     """
 
-    def begin(records: JournalRecords) -> tuple[None, Changes]:
+    def begin(records: Records) -> tuple[None, Changes]:
         pending = JournalChanges(records)
         if not records.has("job"):
             pending.put_note(note)

@@ -11,6 +11,7 @@ from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.records import JobState, JournalRecords, OrderlyEnd
 from svc_async.batch.ledger import Intent
 from svc_async.batch.report import SLOTS, Report
+from svc_async.store.records import Records
 
 __all__ = ["Doubt", "JournalRecord", "Moment", "merge_records"]
 
@@ -96,18 +97,19 @@ class JournalRecord:
         Raises:
             UnusableFile: the file does not exist, or is not a journal that can be read.
         """
-        records, is_running = JournalFile(path).read()
-        return cls.parse(str(path), records, is_running=is_running)
+        file = JournalFile(path)
+        is_running = file.is_in_use
+        return cls.parse(file.name, file.read(), is_running=is_running)
 
     @classmethod
-    def parse(cls, name: str, records: JournalRecords, *, is_running: bool) -> "JournalRecord":
+    def parse(cls, name: str, records: Records, *, is_running: bool) -> "JournalRecord":
         """Return what records say.
 
         Raises:
             SvcError: they are damaged.
         """
         try:
-            return _parse(name, records, is_running=is_running)
+            return _parse(name, JournalRecords.of(records), is_running=is_running)
         except (ValueError, TypeError, OverflowError):  # a record is malformed
             raise records.make_damage_error() from None
 

@@ -15,12 +15,14 @@ from svc_async.batch.report import Failure
 from svc_async.counts import Counts
 from svc_async.store import records
 
-__all__ = ["JobState", "JournalChanges", "JournalCheckpoint", "JournalRecords", "OrderlyEnd"]
+__all__ = ["KINDS", "JobState", "JournalChanges", "JournalCheckpoint", "JournalRecords", "OrderlyEnd"]
 
 _MALFORMED = (ValueError, TypeError, LookupError, OverflowError, RecursionError, msgspec.MsgspecError)
 """What decoding a record raises whose checksum is right and whose content is not."""
 
 
+KINDS = ("count", "failure", "intent", "job", "lane", "note", "second", "slot", "unsettled")
+"""The kinds of records of a journal, apart from rows."""
 _PlainPositions = list[PlainRun]
 _MOST_POSITIONS = 1 << 23
 """Of one record: many times those of a request."""
@@ -124,6 +126,11 @@ class JobState:
 
 class JournalRecords(records.Records):
     """The records of a journal at one moment."""
+
+    @classmethod
+    def of(cls, found: records.Records) -> "JournalRecords":
+        """Return what was found where a journal is kept."""
+        return cls(found.bodies, found.make_damage_error)
 
     def load_intents(self) -> Iterator[Intent]:
         """Yield the intents, by sender."""

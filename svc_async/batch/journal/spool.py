@@ -5,30 +5,49 @@ import zlib
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, aclosing
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import attrs
 import msgspec
 
 from svc_async.batch.journal.records import JournalCheckpoint
 from svc_async.batch.journal.resume import SourceDigest
-from svc_async.batch.journal.store import Spool
 from svc_async.batch.packing.operations import OperationGroup
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
-from svc_async.errors import UnusableFile
+from svc_async.errors import SvcError, UnusableFile
 from svc_async.private_files import replace_private, report_os_error
+from svc_async.store.records import MAX_BODY, RecordStore, encode
 from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
 from svc_async.users.template import RowTemplate
 
-__all__ = ["FileSpool", "read_spool", "write_spool"]
+__all__ = ["FileSpool", "RecordSpool", "Spool", "read_spool", "write_spool"]
 
 _NUMBER = 4
 """Bytes of the length and of the checksum before each record."""
 _FIRST_OF_LIST = 0x90
 """The first byte of a short list in MessagePack."""
+_MOST_STORED = 1_073_741_824
+"""Bytes of rows that are stored with the records of a journal."""
+_ADVICE = "delete it after the quarantine, and run the job again with the same rows"
+
+
+class Spool(Protocol):
+    """Keeps the rows of a source that can be read only once, as records of bytes."""
+
+    async def write(self, records: AsyncIterable[bytes]) -> None:
+        """Store records in place of those that there are."""
+        ...
+
+    def read(self) -> AsyncGenerator[bytes, None]:
+        """Yield the records that were stored; an error says that they are missing or damaged."""
+        ...
+
+    async def delete(self) -> None:
+        """Delete the records, if there are any."""
+        ...
 
 
 async def write_spool(
@@ -180,3 +199,56 @@ def _write_record(file: BinaryIO, record: bytes) -> None:
 def _is_count(record: bytes) -> bool:
     """Return whether a record is a number; all others are lists."""
     return not _FIRST_OF_LIST <= record[0] < _FIRST_OF_LIST + 16
+
+
+@attrs.frozen
+class RecordSpool:
+    """Records of rows beside the other records of a journal; one more says how many they are.
+
+    Attributes:
+        store: the records that this run has taken up.
+        make_error: returns the error that says what is wrong with the journal.
+    """
+
+    store: RecordStore
+    make_error: Callable[[str], SvcError]
+
+    async def write(self, records: AsyncIterable[bytes]) -> None:
+        """Store records in place of those that there are.
+
+        Raises:
+            SvcError: they are too large, or cannot be stored.
+        """
+        await self.delete()
+        count = size = 0
+        async for record in records:
+            size += len(record)
+            if size > _MOST_STORED or len(record) > MAX_BODY - _NUMBER * 2:
+                problem = (
+                    f"keeps at most {_MOST_STORED >> 20} MiB of rows that can be read only once; use a file as source"
+                )
+                raise self.make_error(problem)
+            await self.store.commit({("row", count): encode(record)})
+            count += 1
+        await self.store.commit({("rows", 0): encode(count)})
+
+    async def read(self) -> AsyncGenerator[bytes, None]:
+        """Yield the records.
+
+        Raises:
+            SvcError: they are missing or damaged.
+        """
+        ((_, count),) = await self.store.read("rows", int) or [(0, -1)]
+        if count < 0:
+            raise self.make_error(f"lacks rows; {_ADVICE}")
+        for number in range(count):
+            found = await self.store.read("row", bytes, range(number, number + 1))
+            if not found:
+                raise self.make_error(f"lacks rows; {_ADVICE}")
+            yield found[0][1]
+
+    async def delete(self) -> None:
+        """Delete the records, if there are any."""
+        async with self.store.transaction() as writer:
+            await writer.delete("rows")
+            await writer.delete("row")
