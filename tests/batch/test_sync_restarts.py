@@ -34,6 +34,7 @@ class Process(FakeService):
     arrived: list[float] = attrs.field(factory=list)
     refused: int = 0
     governor: Governor = attrs.field(init=False)
+    slots: dict[int, Any] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         limits = change_limit(LIMITS, "ads.audience_users", requests=LIMIT)
@@ -43,15 +44,26 @@ class Process(FakeService):
     def restore(self, request: Any, sent_at: Any) -> None:
         self.governor.restore(request, user="ann", sent_at=sent_at)
 
+    def but(self, *, at_sending: Any = None, **others: Any) -> Any:
+        def begin(request: Any) -> None:
+            at_sending(request)
+            self.arrive(request)
+
+        return super().but(at_sending=begin, **others)
+
     async def send_with_answer(self, request: Any) -> Any:
         async with self.governor.slot(request, user="ann", priority=Priority.BULK, max_wait=None) as slot:
-            slot.mark_sent()
-            now = self.clock.monotonic()
-            self.refused += sum(moment > now - MINUTE for moment in self.arrived) >= LIMIT
-            self.arrived.append(now)
+            self.slots[id(request)] = slot
             answer = await super().send_with_answer(request)
             slot.learn(200, {})
             return answer
+
+    def arrive(self, request: Any) -> None:
+        """Count a request when its bytes are written, as the pipeline does."""
+        self.slots[id(request)].mark_sent()
+        now = self.clock.monotonic()
+        self.refused += sum(moment > now - MINUTE for moment in self.arrived) >= LIMIT
+        self.arrived.append(now)
 
     async def sync(self, state: Path, count: int) -> None:
         users = AudienceUsers(self, "a1", "c1", limits=Limits(operations=1))
