@@ -127,7 +127,7 @@ def types(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, format, spelling, the import contracts, and what the texts of the project say about each other."""
-    _install(session, "lint", "test")
+    _install(session, "lint", "mutants", "test")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("typos")
@@ -171,7 +171,7 @@ def audit(session: nox.Session) -> None:
 @nox.session
 def fix(session: nox.Session) -> None:
     """Apply the fixes of ruff, format the code and write the generated reference pages."""
-    _install(session, "lint", "test")
+    _install(session, "lint", "mutants", "test")
     session.run("ruff", "check", "--fix", "--exit-zero")
     session.run("ruff", "format")
     for page in sorted(Path("docs/reference").glob("*.py")):

@@ -144,7 +144,7 @@ class FileFormat:
             raise UnusableFile(self.parameter, path, "was written by an earlier version of this SDK")
         # Reading the file must run no statement of somebody else, such as a view without an end.
         expected = {" ".join(statement.split()) for statement in self.tables.split(";")}
-        found = connection.execute("SELECT sql FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*'")
+        found = connection.execute("SELECT sql FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*'").fetchall()
         if not all(isinstance(sql, str) and " ".join(sql.split()) in expected for (sql,) in found):
             raise self.make_damage_error(path)
         return not tables
@@ -604,12 +604,13 @@ class FileLocation:
     def _load(self, connection: sqlite3.Connection, kinds: Collection[str] | None) -> Records:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BODY)
         if kinds is not None:
-            rows = (row for kind in kinds for row in connection.execute(_SOME, (kind, _WHOLE[0], _WHOLE[-1])))
+            rows = [row for kind in kinds for row in connection.execute(_SOME, (kind, _WHOLE[0], _WHOLE[-1]))]
             return Records(check_each(rows), self.make_damage_error)
         pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
         if pages * size > MAX_SIZE or connection.execute("PRAGMA integrity_check(1)").fetchone() != (_INTACT,):
             raise DamagedRecord
-        return Records(check_all(connection.execute(_SELECT)), self.make_damage_error)
+        with closing(connection.execute(_SELECT)) as found:  # a cursor that an error keeps would keep its lock
+            return Records(check_all(found), self.make_damage_error)
 
     def make_error(self, problem: str) -> UnusableFile:
         """Return the error that says why the file cannot be used."""

@@ -168,13 +168,17 @@ async def test_closing_stores_what_was_submitted_although_it_is_cancelled(place:
 async def test_damage_is_one_error_that_says_what_to_do(place: Place, statement: str) -> None:
     async with take_up(place, a=1, b=2):
         pass
+    backup = place.location.path.read_bytes() if isinstance(place.location, FileLocation) else b""
     await place.execute(statement)
 
     with pytest.raises(UNUSABLE, match=r"ledger is damaged; .*delete it$"):
         await read_all(place)
     if isinstance(place.location, FileLocation):
-        with pytest.raises(UnusableFile, match="is damaged"):
+        with pytest.raises(UnusableFile, match="is damaged") as kept:
             place.location.read()
+        place.location.path.write_bytes(backup)
+        async with take_up(place):  # an error that is kept does not keep a lock
+            assert not kept.value.repeatable
 
 
 async def test_a_record_of_another_type_is_damage(place: Place) -> None:
