@@ -194,7 +194,7 @@ async def test_nothing_is_sent_if_the_scheduler_is_lost(workbench: Workbench, tm
     closing: list[asyncio.Task[None]] = []
 
     async with (
-        Scheduler(port=0, dashboard_address=":0") as scheduler,
+        Scheduler(port=0, dashboard_address="127.0.0.1:0") as scheduler,
         Worker(scheduler.address),
         Client(scheduler.address, asynchronous=True, timeout=1) as client,
     ):

@@ -81,7 +81,7 @@ async def open_cluster() -> AsyncIterator[Client]:
     """Run a scheduler and two workers in this process, which send each other what they do over sockets."""
     with config.set(_QUIET):
         async with (
-            Scheduler(port=0, dashboard=False) as scheduler,
+            Scheduler(port=0, dashboard_address="127.0.0.1:0") as scheduler,
             Worker(scheduler.address, nthreads=1),
             Worker(scheduler.address, nthreads=1),
             Client(scheduler.address, asynchronous=True) as client,
