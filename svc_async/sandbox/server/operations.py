@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -235,5 +236,6 @@ class Routes:
         raise Refusal(404, Problem("ROUTE_NOT_FOUND", "there is no such call here"), rule="GEN-01", basis=Basis.SPEC)
 
 
+@cache  # a sandbox starts in each test
 def _compile_path(path: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path))
