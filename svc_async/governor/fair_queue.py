@@ -3,8 +3,10 @@
 A bucket is one window with the requests that wait for it. A flow is the waiting requests of one account and one
 priority that take the same buckets: within a flow they go first in, first out. At each bucket the flows of a priority
 take turns, and interactive flows go before bulk flows. A flow that another of its buckets keeps closed is skipped, so
-that a busy bucket never holds up a free one. With one exception: a flow at the head of its slowest bucket may reserve
-that bucket for up to 1 s while a faster one opens. Otherwise lighter requests could take the one or the other forever.
+that a busy bucket never holds up a free one. With two exceptions, without which lighter requests could take the one or
+the other forever. A flow that is skipped at the slowest of its buckets has one request kept there until it is served:
+the buckets may never be open at one moment. And it may reserve that bucket for up to 1 s while a faster one opens. Only
+the slowest bucket does this, so that no two flows wait for what is kept for the other.
 """
 
 from collections import OrderedDict
@@ -55,6 +57,8 @@ class Bucket(Generic[W]):
     bulk: "OrderedDict[Flow[W], None]" = attrs.field(factory=OrderedDict, init=False)
     _reserved_for: "Flow[W] | None" = attrs.field(default=None, init=False)
     _reserved_until: int = attrs.field(default=NEVER, init=False)
+    _kept_for: "dict[Flow[W], None]" = attrs.field(factory=dict, init=False)
+    """The flows that have one request kept here."""
 
     @property
     def flows(self) -> "Iterator[Flow[W]]":
@@ -95,16 +99,19 @@ class Bucket(Generic[W]):
         for flow in self.flows:
             if flow.may_go(now):
                 return flow
-            if flow.slowest is self and now < flow.opens_at(now) <= now + _MAX_RESERVATION:
-                self._reserved_for, self._reserved_until = flow, flow.opens_at(now)
-                return None
+            if flow.slowest is self and self.admits(flow, now):
+                self._kept_for[flow] = None
+                if now < flow.opens_at(now) <= now + _MAX_RESERVATION:
+                    self._reserved_for, self._reserved_until = flow, flow.opens_at(now)
+                    return None
         return None
 
     def admits(self, flow: "Flow[W]", now: int) -> bool:
         """Return whether one request of a flow may go now, as far as this bucket decides."""
         if self._reserved_for is not None and self._reserved_for is not flow and now < self._reserved_until:
             return False
-        return self.window.admits(self.cost(bulk=flow.is_bulk), now)
+        cost = 1 if flow in self._kept_for else self.cost(bulk=flow.is_bulk) + self._count_kept()
+        return self.window.admits(cost, now)
 
     def find_late(self, now: int) -> "list[tuple[Flow[W], list[tuple[int, W]]]]":
         """Return the flows with requests whose turn comes after their deadline, and those with their places.
@@ -127,7 +134,8 @@ class Bucket(Generic[W]):
 
     def next_check_at(self, now: int) -> int:
         """Return the tick at which requests may go or miss a deadline; NEVER if only an answer can help."""
-        costs = {1, self.cost(bulk=bool(self.bulk))}
+        kept = self._count_kept()
+        costs = {1, 1 + kept, self.cost(bulk=bool(self.bulk)) + kept}
         checks = (self.window.next_check_at(cost, now) for cost in costs)
         return min(self.next_deadline, self._reserved_until, *checks)
 
@@ -135,6 +143,16 @@ class Bucket(Generic[W]):
         """Move a flow that was served behind the others."""
         self.interactive_streak = self.interactive_streak + 1 if self.bulk and not flow.is_bulk else 0
         (self.bulk if flow.is_bulk else self.interactive).move_to_end(flow)
+        self._kept_for.pop(flow, None)
+
+    def remove(self, flow: "Flow[W]") -> None:
+        """Remove a flow of which no request waits any more."""
+        del (self.bulk if flow.is_bulk else self.interactive)[flow]
+        self._kept_for.pop(flow, None)
+
+    def _count_kept(self) -> int:
+        """Return how many requests are kept; what was learned since may have made another bucket of a flow slowest."""
+        return sum(flow.slowest is self for flow in self._kept_for)
 
     @property
     def _is_turn_of_bulk(self) -> bool:
@@ -167,7 +185,7 @@ class Flow(Generic[W]):
         del self.waiting[waiter]
         if not self.waiting:
             for bucket in self.buckets:
-                del (bucket.bulk if self.is_bulk else bucket.interactive)[self]
+                bucket.remove(self)
 
     @property
     def slowest(self) -> Bucket[W]:

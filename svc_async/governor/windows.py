@@ -206,8 +206,9 @@ class Window:
         return is_full or self.server.awaits_answer(cost, self.in_flight, now)
 
     def admits(self, cost: int, now: int) -> bool:
-        """Return whether this cost may go now."""
-        return self.opens_at(cost, now) <= now and not self.awaits_answer(cost, now)
+        """Return whether this cost may go now; more than the limit never may."""
+        is_open = self.opens_at(cost, now) <= now and not self.awaits_answer(cost, now)
+        return is_open and (self.limit is None or cost <= self.granted.capacity)
 
     def next_check_at(self, cost: int, now: int) -> int:
         """Return the next tick at which time alone may change what `admits` returns; NEVER if only an answer can."""
@@ -331,7 +332,7 @@ class Window:
         self.answered.capacity = self.limit if even else reduced
         self.pace.step = self.period // target if even else 0
         self.pace.ahead = max(1, target // _BURST) * self.pace.step
-        self.reserve = 0 if even or self.limit == 1 else max(1, reduced // _RESERVE)
+        self.reserve = 0 if even or reduced == 1 else max(1, reduced // _RESERVE)
         for log in (self.granted, self.answered):
             log.period = self.period
             log.grain = 1 if self.limit <= _LONG_LOG else max(1, self.period // _LONG_LOG)

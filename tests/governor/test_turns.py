@@ -152,6 +152,81 @@ def test_a_reservation_ends_when_the_bucket_is_looked_at_again() -> None:
     assert slow.next_check_at(10) == 20
 
 
+def make_skipped(limit: int, *, waiting: str = "h", bulk: bool = False) -> tuple[Bucket[str], Bucket[str], Flow[str]]:
+    """Return a bucket, a faster one that is closed for a minute, and a flow that takes both."""
+    slow, fast = make_bucket(limit), make_bucket(50, used=50)
+    return slow, fast, make_flow(slow, fast, waiting=waiting, bulk=bulk)
+
+
+def open_and_serve(fast: Bucket[str]) -> str:
+    """Return what the faster bucket serves when it opens."""
+    flow = fast.next_flow(MINUTE)
+    return "" if flow is None else flow.serve()
+
+
+@pytest.mark.parametrize(("limit", "goes"), [(1, ""), (2, "l"), (4, "lmn")])
+def test_the_slowest_bucket_keeps_one_request_for_a_flow_that_is_skipped(limit: int, goes: str) -> None:
+    slow, fast, _ = make_skipped(limit, waiting="hi")
+    make_flow(slow, waiting="lmnopq")
+
+    assert serve_all(slow) == goes
+    assert open_and_serve(fast) == "h"
+
+
+def test_nothing_is_kept_for_a_flow_that_was_served_or_left() -> None:
+    slow, fast, heavy = make_skipped(3, waiting="hij")
+    light = make_flow(slow, waiting="l")
+    slow.window.take(2, 1)
+    assert slow.next_flow(1) is None
+    assert not light.may_go(1)
+
+    assert open_and_serve(fast) == "h"
+    assert light.may_go(1)
+    assert slow.next_flow(1) is light, "its turn comes after that of the others"
+    fast.window.take(49, MINUTE)
+    light.serve()
+    late = make_flow(slow, waiting="m")
+    assert slow.next_flow(1) is None
+    for waiter in "ij":
+        heavy.leave(waiter)
+
+    assert slow.next_flow(1) is late
+
+
+def test_bulk_leaves_what_is_kept_and_the_reserve_and_takes_what_is_kept_for_it_without_the_reserve() -> None:
+    slow, _, heavy = make_skipped(40, bulk=True)
+    light = make_flow(slow, waiting="1", bulk=True)
+    slow.window.take(36, 1)
+    assert slow.next_flow(1) is light
+    assert slow.admits(heavy, 1)
+
+    slow.window.take(1, 1)
+    assert slow.next_flow(1) is None
+    assert slow.next_check_at(1) == 1 + MINUTE, "with the reserve, and with what is kept"
+    slow.window.take(2, 1)
+    assert slow.admits(heavy, 1)
+    assert not slow.admits(make_flow(slow, waiting="a"), 1)
+
+
+def test_a_bucket_keeps_nothing_that_is_no_longer_the_slowest() -> None:
+    slow, fast, _ = make_skipped(3)
+    light = make_flow(slow, waiting="l")
+    slow.window.take(2, 1)
+    assert slow.next_flow(1) is None
+
+    fast.window.limit = 2  # type: ignore[misc]  # a local window
+
+    assert slow.next_flow(1) is light
+
+
+def test_a_fast_bucket_keeps_nothing() -> None:
+    slow, fast = make_bucket(5, used=5), make_bucket(50, used=49)
+    make_flow(slow, fast, waiting="h")
+    make_flow(fast, waiting="l")
+
+    assert serve_all(fast, 10) == "l"
+
+
 def test_a_closed_bucket_serves_nobody() -> None:
     bucket = make_bucket(1, used=1)
     assert bucket.next_flow(MINUTE - 1) is None

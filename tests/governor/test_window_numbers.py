@@ -85,6 +85,17 @@ def test_a_cut_lowers_what_is_granted_and_of_a_small_limit_what_is_answered(
     assert window.pace.step == (MINUTE // granted if limit == 1_000 else 0)
 
 
+def test_more_than_the_limit_never_goes_and_a_limit_that_is_cut_to_one_leaves_no_reserve() -> None:
+    window = open_window(Window(2, MINUTE))
+    assert (window.reserve, window.admits(2, MINUTE), window.admits(3, MINUTE)) == (1, True, False)
+
+    window.take(1, 1)
+    window.settle(1, 1)
+    window.on_rate_limited(RateLimitHeaders(), 1, 1, 0)
+
+    assert (window.reserve, window.granted.capacity) == (0, 1)
+
+
 def test_a_state_names_what_is_used_and_when_it_opens() -> None:
     window = open_window(Window(3, MINUTE))
     window.take(2, 5)
