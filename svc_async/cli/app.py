@@ -1,8 +1,8 @@
 """The commands, and where each is defined; its module is imported when it is called or asked for help."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from itertools import filterfalse, takewhile
+from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -67,6 +67,8 @@ app.command("svc_async.cli.commands.webhook:app", name="webhook", help="Register
 
 
 _TEXT_ONLY = frozenset({"--help", "-h", "--version"})
+_VERBOSE = ("--verbose", "-v")
+_QUIET = ("--quiet", "-q")
 _YES = frozenset({"", "1", "t", "true", "y", "yes"})
 """What follows `--json`, if anything, as cyclopts reads it."""
 _MESSAGES = Group("Messages", sort_key=1)
@@ -76,31 +78,30 @@ app.meta.name_transform = lambda _: "svc-async"  # of the function below; comple
 
 
 @app.meta.default
-def _launch(
-    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-    verbose: Annotated[
-        bool, Parameter(name=("--verbose", "-v"), group=_MESSAGES, negative=(), show_default=False)
-    ] = False,
-    quiet: Annotated[bool, Parameter(name=("--quiet", "-q"), group=_MESSAGES, negative=(), show_default=False)] = False,
-) -> object:
-    """Run a command.
+def _list_messages(
+    *,
+    verbose: Annotated[bool, Parameter(name=_VERBOSE, group=_MESSAGES, negative=(), show_default=False)] = False,
+    quiet: Annotated[bool, Parameter(name=_QUIET, group=_MESSAGES, negative=(), show_default=False)] = False,
+) -> None:
+    """List the options of all commands for the help and for shells; `run` reads them.
 
     Args:
-        tokens: The command and its arguments.
         verbose: Print each request to stderr; SVC_LOG=debug prints each attempt.
         quiet: Print only results and errors: no progress, no notes, no warnings.
     """
-    with print_log(verbose=verbose, quiet=quiet):
-        return app(tokens, console=Console(), exit_on_error=False, print_error=False)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code; with `--json`, an error is printed as an object too."""
-    as_json = _asks_for_json(arguments)
-    arguments = _move_json(arguments)
+    options = [*takewhile(lambda each: each != "--", arguments)]
+    as_json = _asks_for_json(options)
+    verbose, quiet = any(map(_VERBOSE.__contains__, options)), any(map(_QUIET.__contains__, options))
+    rest = [each for each in options if each not in _VERBOSE + _QUIET]
+    # `--json` becomes the last option, behind the name of the command, which takes it.
+    arguments = [*sorted(rest, key=_is_json), *arguments[len(options) :]]
     output.begin(_find_command(arguments))
     try:
-        code = _run(arguments)
+        code = _run(arguments, verbose=verbose, quiet=quiet)
     except (Interrupted, KeyboardInterrupt):
         code, output.error = Exit.INTERRUPTED, INTERRUPTED
     if as_json or output.result is not None:
@@ -108,32 +109,21 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-def _asks_for_json(arguments: Sequence[str]) -> bool:
+def _asks_for_json(options: Collection[str]) -> bool:
     """Return whether an option asks for JSON, whatever else is wrong with the others."""
-    options = _list_options(arguments)
     if not _TEXT_ONLY.isdisjoint(options):
         return False
     return any(each.partition("=")[2].lower() in _YES for each in options if _is_json(each))
 
 
-def _move_json(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the arguments with `--json` as the last option, behind the name of the command, which takes it."""
-    options = _list_options(arguments)
-    return [*filterfalse(_is_json, options), *filter(_is_json, options), *arguments[len(options) :]]
+def _is_json(option: str) -> bool:
+    return option.partition("=")[0] == "--json"
 
 
-def _list_options(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the arguments before the end of the options."""
-    return [*takewhile(lambda each: each != "--", arguments)]
-
-
-def _is_json(argument: str) -> bool:
-    return argument.partition("=")[0] == "--json"
-
-
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: Sequence[str], *, verbose: bool, quiet: bool) -> int:
     try:
-        code: object = app.meta(arguments, console=Console(), exit_on_error=False, print_error=False)
+        with print_log(verbose=verbose, quiet=quiet):
+            code: object = app(arguments, console=Console(), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         message = describe_usage(error, _list_groups)
         return _fail(Exit.USAGE, message, {"type": "UsageError", "message": message})
@@ -150,7 +140,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _find_command(arguments: Sequence[str]) -> str:
     """Return the name of the command, such as `job status`; empty if there is none."""
     try:
-        return " ".join(app.meta.parse_commands(arguments)[0])
+        return " ".join(app.parse_commands(arguments)[0])
     except CycloptsError:
         return ""
 
