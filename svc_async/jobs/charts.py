@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from itertools import chain, count
 
 import attrs
 
@@ -117,8 +118,8 @@ def choose_ticks(highest: float, most: int = _MOST_TICKS) -> Sequence[float]:
 
 def choose_times(seconds: float, most: int) -> Sequence[float]:
     """Return round times at equal distances within some seconds."""
-    days = (86_400.0 * number for number in range(2, 100_000))
-    step = next(each for each in (*_TIMES, *days) if seconds / each + _ROUNDING < most)
+    days = (86_400.0 * number for number in count(2))
+    step = next(each for each in chain(_TIMES, days) if seconds / each + _ROUNDING < most)
     return [time for time in _count_up(step, seconds) if time <= seconds]
 
 

@@ -58,19 +58,19 @@ def bash(call: Call, here: Path) -> Path:
     return script
 
 
-@pytest.mark.parametrize(
-    ("typed", "proposed"),
-    [
-        (["au"], ["audience", "auth"]),
-        (["audience", ""], ["upload", "remove", "sync"]),
-        (["audience", "upload", "--jo"], ["--journal", "--journals", "--job"]),
-        (["audience", "upload", "--ordering", ""], ["key", "none"]),
-        (["-v", "job", "sta"], ["status"]),
-        (["job", "list", "--verb"], ["--verbose"]),
-        (["completion", ""], ["bash", "zsh", "fish"]),
-    ],
-    ids=" ".join,
-)
+TYPED = [
+    (["au"], ["audience", "auth"]),
+    (["audience", ""], ["upload", "remove", "sync"]),
+    (["audience", "upload", "--jo"], ["--journal", "--journals", "--job"]),
+    (["audience", "upload", "--ordering", ""], ["key", "none"]),
+    (["-v", "job", "sta"], ["status"]),
+    (["job", "list", "--verb"], ["--verbose"]),
+    (["completion", ""], ["bash", "zsh", "fish"]),
+]
+
+
+@pytest.mark.long("the script of a shell is generated")
+@pytest.mark.parametrize(("typed", "proposed"), TYPED, ids=[" ".join(typed) for typed, _ in TYPED])
 def test_bash_completes_commands_options_and_choices(bash: Path, typed: list[str], proposed: list[str]) -> None:
     assert sorted(complete_in_bash(bash, *typed)) == sorted(proposed)
 
@@ -82,6 +82,7 @@ WITH_FILES = (
 )
 
 
+@pytest.mark.long("the script of a shell is generated")
 def test_bash_proposes_files_for_every_command_that_takes_one(bash: Path) -> None:
     (bash.parent / "customers.csv").touch()
     proposed = {command: complete_in_bash(bash, *command.split(), "cust") for command in WITH_FILES}

@@ -4,20 +4,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from cyclopts import App
 
 from svc_async.cli.app import app
-from tests.support.command import Call, Command, read_shape
-
-
-def list_commands(group: App, *names: str) -> list[str]:
-    found = []
-    for name in group:
-        if not name.startswith("-"):
-            inner = group[name]
-            found += list_commands(inner, *names, name) if inner.default_command is None else [" ".join((*names, name))]
-    return found
-
+from tests.support.command import Call, Command, list_commands, read_shape
 
 COMMANDS = list_commands(app)
 

@@ -58,7 +58,7 @@ async def test_the_files_of_jobs(work: Path, command: Command, sandbox: Sandbox)
     assert {*named, "failures.csv.new", "failures.csv", "state.sqlite", "svc_async"} <= {*seen}
 
 
-@pytest.mark.parametrize("mode", [0o664, 0o444, 0o666])
+@pytest.mark.parametrize("mode", [0o664, *(pytest.param(mode, marks=pytest.mark.long) for mode in (0o444, 0o666))])
 @pytest.mark.parametrize("option", ["--state", "--failures-file", "--journal"])
 async def test_a_file_that_is_refused_keeps_its_mode(
     work: Path, command: Command, sandbox: Sandbox, option: str, mode: int

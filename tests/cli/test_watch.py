@@ -76,20 +76,20 @@ async def test_a_reader_that_closes_the_page_is_no_error(upload: Running, watche
     assert (ended.code, ended.err) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("headers", "path"),
-    [
-        ({"Host": "attacker.example"}, ""),
-        ({"Origin": "https://attacker.example"}, "events"),
-        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, "events"),
-        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"}, ""),
-    ],
-)
-async def test_no_other_site_is_answered(watched: tuple[Running, str], headers: dict[str, str], path: str) -> None:
+REFUSED = [
+    ({"Host": "attacker.example"}, ""),
+    ({"Origin": "https://attacker.example"}, "events"),
+    ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, "events"),
+    ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"}, ""),
+]
+
+
+async def test_no_other_site_is_answered(watched: tuple[Running, str]) -> None:
     url = watched[1]
     async with aiohttp.ClientSession() as http:
-        async with http.get(f"{url}{path}", headers=headers) as answer:
-            assert (answer.status, "people" in await answer.text()) == (403, False)
+        for headers, path in REFUSED:
+            async with http.get(f"{url}{path}", headers=headers) as answer:
+                assert (answer.status, "people" in await answer.text()) == (403, False), headers
         async with http.get(url.rsplit("/", 2)[0] + "/") as answer:  # without the secret
             assert answer.status == 404
         opened = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}  # by a link

@@ -6,12 +6,13 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
+from cyclopts import App
 
 from svc_async.__main__ import main
 from svc_async.cli.output.json_output import JSON_VERSION
@@ -28,6 +29,7 @@ __all__ = [
     "environment_of",
     "homes",
     "limit_files",
+    "list_commands",
     "read_shape",
 ]
 
@@ -106,6 +108,16 @@ class Running:
     async def wait(self, given: bytes | None = None) -> Ended:
         out, err = await self.process.communicate(given)
         return Ended(self.process.returncode or 0, (out or b"").decode(), err.decode())
+
+
+def list_commands(group: App, *names: str) -> Sequence[str]:
+    """Return the names of all commands of a group, such as `job status`."""
+    found: list[str] = []
+    for name in group:
+        if not name.startswith("-"):
+            inner = group[name]
+            found += list_commands(inner, *names, name) if inner.default_command is None else [" ".join((*names, name))]
+    return found
 
 
 def limit_files(size: int) -> Callable[[], int]:
