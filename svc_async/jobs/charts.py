@@ -118,8 +118,7 @@ def choose_ticks(highest: float, most: int = _MOST_TICKS) -> Sequence[float]:
 
 def choose_times(seconds: float, most: int) -> Sequence[float]:
     """Return round times at equal distances within some seconds."""
-    days = (86_400.0 * number for number in count(2))
-    step = next(each for each in chain(_TIMES, days) if seconds / each + _ROUNDING < most)
+    step = next(each for each in chain(_TIMES, count(172_800.0, 86_400.0)) if seconds / each + _ROUNDING < most)
     return [time for time in _count_up(step, seconds) if time <= seconds]
 
 
