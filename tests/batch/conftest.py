@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -15,9 +17,17 @@ from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.session import Session
 from svc_async.state import SharedState
+from svc_async.store.file import DatabaseFile
 from tests.support.fake_service import FakeService
 from tests.support.journals import Place
-from tests.support.sync_states import OpenState, UnsyncedConnection, open_file
+from tests.support.properties import examples  # noqa: F401 - fixture
+from tests.support.sync_states import OpenState, open_file
+
+
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no file wait for the disk: what was written survives the end of a process all the same."""
+    monkeypatch.setattr(DatabaseFile, "open", partial(cast("Any", DatabaseFile.open), synchronous="OFF"))
 
 
 @pytest.fixture
@@ -46,7 +56,7 @@ async def audience(sandbox: Sandbox) -> AsyncIterator[CustomAudienceHandle]:
 @pytest.fixture
 def open_state_file(tmp_path: Path) -> OpenState:
     def open_(*, target: str = "a") -> AbstractAsyncContextManager[SyncState]:
-        return open_file(tmp_path / f"{target}.state", target=target, factory=UnsyncedConnection)
+        return open_file(tmp_path / f"{target}.state", target=target)
 
     return open_
 
@@ -69,9 +79,9 @@ def state_path(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-@pytest.fixture(params=["state_path", "shared_state"])
+@pytest.fixture(params=["state_path", pytest.param("shared_state", marks=pytest.mark.long)])
 def location(request: pytest.FixtureRequest) -> StateLocation:
-    """Where a sync keeps the state of its list."""
+    """Where a sync keeps the state of its list; what a state does is the same in both, see test_sync_state."""
     found: StateLocation = request.getfixturevalue(request.param)
     return found
 
@@ -98,7 +108,7 @@ def journals_schema(postgres_url: str) -> Iterator[str]:
     drop_schema(postgres_url, name)
 
 
-@pytest.fixture(params=["file", "state"])
+@pytest.fixture(params=["file", pytest.param("state", marks=pytest.mark.long)])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     """Where the journals of a test are kept."""
     if request.param == "file":

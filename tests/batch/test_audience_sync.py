@@ -16,6 +16,7 @@ from svc_async.sandbox import Fault, Sandbox
 from tests.support.call_count import count_calls
 from tests.support.fake_service import FakeService
 from tests.support.files import Write
+from tests.support.sync_states import EVERYWHERE
 
 USERS = "*/custom_audiences/*/users"
 
@@ -86,6 +87,7 @@ async def test_what_was_accepted_is_known_although_an_observer_raises(audience: 
     assert (await audience.sync(numbered(*range(100)))).sent.read == 0
 
 
+@EVERYWHERE
 async def test_only_what_changed_is_sent(audience: Audience, sandbox: Sandbox) -> None:
     first = await audience.sync(numbered(*range(100)))
     assert (first.sent.accepted, first.removed.read) == (100, 0)
@@ -201,6 +203,7 @@ async def test_a_lifetime_without_a_date_at_its_end_is_refused(audience: Audienc
     assert (await audience.sync(numbered(1), lifetime=timedelta(days=36_500))).sent.accepted == 1
 
 
+@EVERYWHERE
 async def test_a_run_that_was_ended_by_the_service_is_taken_up_again(audience: Audience, sandbox: Sandbox) -> None:
     await audience.sync(numbered(*range(20)))
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.http(403))
@@ -212,6 +215,7 @@ async def test_a_run_that_was_ended_by_the_service_is_taken_up_again(audience: A
     assert sorted(audience.members, key=str) == sorted(emails(*range(10, 30)), key=str)
 
 
+@EVERYWHERE
 async def test_who_changed_and_is_in_doubt_is_removed_before_being_added(audience: Audience, sandbox: Sandbox) -> None:
     await audience.sync("email,phone\na@example.org,+4930123456\n")
     sandbox.faults.on("POST", USERS).nth(2).do(Fault.drop_connection(), stage="after")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.batch.lists.audience_users import AudienceUsers
@@ -54,7 +54,7 @@ async def cancel_after(turns: int, service: FakeService, lanes: int, journal: Pa
     return stream.report
 
 
-@settings(max_examples=15)
+@pytest.mark.usefixtures("examples")
 @given(turns=TURNS, lanes=LANES, latency=LATENCIES, losses=LOSSES)
 async def test_rows_add_up_whenever_a_job_is_cancelled(
     turns: int, lanes: int, latency: float, losses: set[int]
@@ -69,7 +69,7 @@ async def test_rows_add_up_whenever_a_job_is_cancelled(
 
 
 @pytest.mark.parametrize("times", [1, 3])
-@settings(max_examples=6)
+@pytest.mark.usefixtures("examples")
 @given(turns=TURNS, lanes=LANES, latency=LATENCIES, losses=LOSSES, again=AGAIN)
 async def test_a_job_with_a_journal_is_resumed_however_often_it_is_cancelled(  # noqa: PLR0917 - hypothesis gives them
     times: int, turns: int, lanes: int, latency: float, losses: set[int], again: int

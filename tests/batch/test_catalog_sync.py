@@ -12,6 +12,7 @@ from svc_async.batch.sync.report import SyncReport
 from svc_async.errors import UnusableFile
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.files import Write
+from tests.support.sync_states import EVERYWHERE
 
 PRODUCTS = "*/product_catalogs/*/products"
 HEADER = "id,title,description,availability,condition,price,link,image_link,brand,inventory,item_group_id"
@@ -65,6 +66,7 @@ async def catalog(sandbox: Sandbox, write: Write, location: StateLocation) -> As
         yield Catalog(session, made.id, write, location)
 
 
+@EVERYWHERE
 async def test_only_what_changed_is_sent(catalog: Catalog) -> None:
     names = [f"p{number}" for number in range(60)]
     first = await catalog.sync(*map(row, names))
@@ -93,6 +95,7 @@ async def test_a_change_that_failed_leaves_the_product_and_its_key(catalog: Cata
     assert await catalog.held() == {"b": "9.90 EUR"}
 
 
+@EVERYWHERE
 async def test_a_product_whose_answer_was_lost_is_found_and_deleted(catalog: Catalog, sandbox: Sandbox) -> None:
     sandbox.faults.on("PUT", PRODUCTS).nth(1).do(Fault.http(500), stage="after")
     sandbox.faults.on("PUT", PRODUCTS).nth(2).do(Fault.http(403))

@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.users.digest_column import hash_column
@@ -58,7 +58,7 @@ def encode_at_once(identifier: Identifier, column: list[Any]) -> tuple[list[str]
     return list(escape_column(identifier, column, problems).tokens), problems
 
 
-@settings(max_examples=15)
+@pytest.mark.usefixtures("examples")
 @given(st.lists(values, max_size=40))
 def test_a_column_of_any_values_gives_what_each_value_gives_alone(column: list[Any]) -> None:
     for identifier in KINDS:
@@ -75,7 +75,7 @@ PLAIN = {
 }
 
 
-@settings(max_examples=25)
+@pytest.mark.usefixtures("examples")
 @given(
     st.sampled_from(KINDS),
     st.dictionaries(st.integers(0, 63), values, max_size=6),
@@ -127,7 +127,7 @@ def test_each_character_of_ascii_is_accepted_by_both_patterns_or_by_none(place: 
         assert bool(match_ascii_email(address)) is (character.isascii() and bool(match_email(address)))
 
 
-@settings(max_examples=40)
+@pytest.mark.usefixtures("examples")
 @given(st.text(st.sampled_from("aZ0@@..-_ \n\t,<'\x00\x7fü"), max_size=12))
 def test_any_text_of_ascii_is_accepted_by_both_patterns_or_by_none(text: str) -> None:
     assert bool(match_ascii_email(text)) is (text.isascii() and bool(match_email(text)))

@@ -65,6 +65,15 @@ MEMBERS: Mapping[str, Members] = {
     ),
     "other keys in each slice": [make_member(number) for number in range(COUNT)],
 }
+ALONE = {"four with gaps", "several values"}
+CASES = pytest.mark.parametrize(
+    ("name", "per_operation"),
+    [
+        *(pytest.param(name, 1, marks=() if name in ALONE else pytest.mark.long) for name in MEMBERS),
+        *((name, 25) for name in MEMBERS),
+    ],
+)
+"""All members, many an operation; and those whose operations differ most, one an operation."""
 REFUSALS: Mapping[int, Outcome] = {
     1: make_error(400, operation_errors={index: (ErrorDetail(code="NO", message="no"),) for index in (0, 3, 4)}),
     4: make_error(413),
@@ -125,8 +134,7 @@ def digest(bodies: Sequence[bytes]) -> str:
     return sha256(b"\n".join(bodies)).hexdigest()
 
 
-@pytest.mark.parametrize("per_operation", [1, 25])
-@pytest.mark.parametrize("name", MEMBERS)
+@CASES
 async def test_bodies_of_one_lane_are_the_same_byte_for_byte(
     service: FakeService, name: str, per_operation: int
 ) -> None:
@@ -134,8 +142,7 @@ async def test_bodies_of_one_lane_are_the_same_byte_for_byte(
     assert digest(bodies) == DIGESTS[name, per_operation]
 
 
-@pytest.mark.parametrize("per_operation", [1, 25])
-@pytest.mark.parametrize("name", MEMBERS)
+@CASES
 async def test_what_is_left_of_a_refused_body_is_the_same_byte_for_byte(
     service: FakeService, name: str, per_operation: int
 ) -> None:
@@ -144,8 +151,15 @@ async def test_what_is_left_of_a_refused_body_is_the_same_byte_for_byte(
     assert digest(bodies) == DIGESTS_AFTER_REFUSALS[name, per_operation]
 
 
-@pytest.mark.parametrize("per_operation", [1, pytest.param(25, marks=pytest.mark.long)])
-@pytest.mark.parametrize("name", MEMBERS)
+@pytest.mark.parametrize(
+    ("name", "per_operation"),
+    [
+        ("four with gaps", 25),
+        ("repeated", 25),
+        ("partner ids", 1),
+        *(pytest.param(name, per, marks=pytest.mark.long) for name in MEMBERS for per in (1, 25)),
+    ],
+)
 async def test_many_lanes_send_the_same_users(name: str, per_operation: int) -> None:
     one, many = FakeService(), FakeService()
     await upload(one, MEMBERS[name], concurrency=1, users_per_operation=per_operation)

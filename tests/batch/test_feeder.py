@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes
 from svc_async.batch.source import slice_rows
@@ -49,7 +50,7 @@ async def test_a_source_that_fails_loses_no_row(users: AudienceUsers, source: An
 
 @pytest.mark.parametrize("lanes", [1, 3, 200])
 async def test_rows_of_one_key_arrive_in_their_order(users: AudienceUsers, service: FakeService, lanes: int) -> None:
-    rows = [{"partner_user_id": f"p{n % 40}", "svc_id": str(n)} for n in range(2000)]
+    rows = [{"partner_user_id": f"p{n % 40}", "svc_id": str(n)} for n in range(400)]
     faults = itertools.cycle([None, None, make_error(503), REFUSED, None, LOST])
 
     def fail_sometimes(_: list[Any]) -> None:
@@ -62,7 +63,7 @@ async def test_rows_of_one_key_arrive_in_their_order(users: AudienceUsers, servi
 
     report = await users.upload(rows, concurrency=lanes, quarantine=5)
 
-    assert report.accepted == 2000
+    assert report.accepted == 400
     assert service.most_in_flight <= lanes
     assert service.svc_ids == await _upload_last_of_each(rows)
 
@@ -73,10 +74,15 @@ async def _upload_last_of_each(rows: list[dict[str, str]]) -> dict[str, str]:
     return alone.svc_ids
 
 
-async def test_tails_of_lanes_share_requests(users: AudienceUsers) -> None:
-    report = await users.upload(make_members(6000), users_per_operation=1, concurrency=32)
+def few(users: AudienceUsers) -> AudienceUsers:
+    """Return users that are sent 250 operations at a time."""
+    return attrs.evolve(users, limits=Limits(operations=250))
 
-    assert (report.accepted, report.requests) == (6000, 3)
+
+async def test_tails_of_lanes_share_requests(users: AudienceUsers) -> None:
+    report = await few(users).upload(make_members(600), users_per_operation=1, concurrency=32)
+
+    assert (report.accepted, report.requests) == (600, 3)
 
 
 async def test_tails_wait_for_requests_in_flight_to_share_one(users: AudienceUsers, service: FakeService) -> None:
@@ -88,9 +94,9 @@ async def test_tails_wait_for_requests_in_flight_to_share_one(users: AudienceUse
     service.always = answer
     service.latency = 1.0
 
-    report = await users.upload(make_members(6000), users_per_operation=1, concurrency=2)
+    report = await few(users).upload(make_members(600), users_per_operation=1, concurrency=2)
 
-    assert (report.accepted, report.requests) == (6000, 3)
+    assert (report.accepted, report.requests) == (600, 3)
 
 
 async def test_a_source_larger_than_the_memory_is_read_in_pieces(users: AudienceUsers, service: FakeService) -> None:
@@ -120,13 +126,13 @@ async def test_a_row_too_large_for_any_request_fails_alone(users: AudienceUsers)
 
 
 async def test_no_request_is_larger_than_allowed(users: AudienceUsers, service: FakeService) -> None:
-    rows = [{"partner_user_id": f"{number}".rjust(40_000, "x")} for number in range(300)]
+    rows = [{"partner_user_id": f"{number}".rjust(400, "x")} for number in range(300)]
 
-    report = await users.upload(rows, concurrency=1)
+    report = await attrs.evolve(users, limits=Limits(operations=2_500, size=50_000)).upload(rows, concurrency=1)
 
     assert report.accepted == 300
     sizes = [len(body) for body in service.bodies]
-    assert max(sizes) <= 5_000_000
+    assert max(sizes) <= 50_000
     assert len(sizes) == 3
 
 
@@ -159,10 +165,10 @@ async def test_other_tasks_run_between_slices(users: AudienceUsers) -> None:
 
     task = asyncio.create_task(count_turns())
 
-    await users.upload(make_members(20_000))
+    await users.upload(make_members(5_000))
 
     task.cancel()
-    assert turns >= 20_000 // 512
+    assert turns >= 5_000 // 512
 
 
 async def test_slices_are_full_and_complete() -> None:

@@ -73,7 +73,7 @@ async def test_a_long_job_fills_its_requests_and_keeps_up_with_the_pace(
     assert service.clock.monotonic() <= 1.05 * (report.requests / PACE + service.latency)
 
 
-@pytest.mark.parametrize("rows", [2_500, pytest.param(12_345, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rows", [1_250, pytest.param(12_345, marks=pytest.mark.long)])
 async def test_one_user_an_operation_fills_requests_as_well(users: AudienceUsers, rows: int) -> None:
     report = await upload(users, rows, users_per_operation=1)
 
@@ -104,7 +104,7 @@ async def test_less_memory_makes_smaller_requests_but_not_fewer_at_a_time(
 
 
 async def test_a_resumed_job_keeps_its_lanes(users: AudienceUsers, service: FakeService, tmp_path: Path) -> None:
-    rows = 1_000_000 // SCALE
+    rows = 300_000 // SCALE
     service.script = {2: REFUSED_FOR_GOOD}
     with pytest.raises(BatchError):
         await upload(users, rows, journal=tmp_path / "journal")

@@ -15,6 +15,7 @@ def test_stringzilla_is_used_where_it_is_installed() -> None:
     assert HASH_LIBRARY.startswith("stringzilla 5.")
 
 
+@pytest.mark.usefixtures("examples")
 @given(st.lists(st.text(max_size=200) | st.integers(0, 300).map("x".__mul__), max_size=40))
 def test_both_libraries_return_the_same_digests(texts: list[str]) -> None:
     lines = [text.replace("\n", "") for text in texts]

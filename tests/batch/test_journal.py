@@ -14,7 +14,7 @@ from typing import Any, cast
 import attrs
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.batch.journal.file import JournalFile
@@ -49,7 +49,7 @@ from tests.support.journaled_uploads import (
     read_values,
     upload,
 )
-from tests.support.journals import FEW, UNUSABLE, Death, Place, hold_clock
+from tests.support.journals import EVERYWHERE, FEW, UNUSABLE, Death, Place, hold_clock
 
 
 def parse_identities(body: bytes) -> list[tuple[str, str]]:
@@ -60,6 +60,7 @@ def parse_identities(body: bytes) -> list[tuple[str, str]]:
     ]
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
     ("lanes", "per_operation", "few"),
@@ -123,6 +124,7 @@ async def cancel_in_flight(service: FakeService, rows: Any, journal: JournalLoca
     return service.times[-1]
 
 
+@EVERYWHERE
 async def test_an_intent_waits_out_its_quarantine_then_sends_the_same_bytes(journal: JournalLocation) -> None:
     service = FakeService(clock=MachineClock(), latency=1)
     rows = make_repeated_rows(20)
@@ -136,7 +138,7 @@ async def test_an_intent_waits_out_its_quarantine_then_sends_the_same_bytes(jour
 
 @FEW
 async def test_unsettled_rows_that_are_not_read_again_yet_stay_unsettled(place: Place, few: bool) -> None:
-    rows = make_repeated_rows(90, keys=20)
+    rows = make_repeated_rows(40 if few else 90, keys=20)
     for commit in place.choose(1, 40, few=few):
         journal = place.journal(f"{commit}")
         service = FakeService()
@@ -146,7 +148,7 @@ async def test_unsettled_rows_that_are_not_read_again_yet_stay_unsettled(place: 
         with suppress(BatchError):
             await upload(service, rows, journal, users_per_operation=1, create_ledger=Death(commit).create_ledger)
         report = await upload(service, rows, journal, users_per_operation=1)
-        assert (report.read, report.pending) == (90, 0)
+        assert (report.read, report.pending) == (len(rows), 0)
         assert read_values(service) == find_expected(rows), f"killed at commit {commit}"
 
 
@@ -166,6 +168,7 @@ async def test_superseded_rows_of_a_request_that_was_halved_are_counted_once(pla
         assert read_values(service) == find_expected(rows)
 
 
+@EVERYWHERE
 async def test_what_is_sent_again_is_not_kept_while_the_rest_is_sent(
     journal: JournalLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +184,7 @@ async def test_what_is_sent_again_is_not_kept_while_the_rest_is_sent(
 
     monkeypatch.setattr(SourceReplay, "rebuild", rebuild_and_watch)
     kept: list[object] = []
+    gc.freeze()  # a collection looks only at what the job has created
 
     def collect(_: object) -> None:
         gc.collect()
@@ -189,6 +193,7 @@ async def test_what_is_sent_again_is_not_kept_while_the_rest_is_sent(
     service.script[3] = collect
 
     report = await upload(service, rows, journal)
+    gc.unfreeze()
 
     assert report.requests > 3
     assert rebuilt
@@ -214,6 +219,7 @@ async def test_what_was_certainly_refused_is_not_in_doubt(journal: JournalLocati
     assert (report.accepted, report.requests, service.times[-1]) == (3, 2, before)
 
 
+@EVERYWHERE
 async def test_a_finished_job_returns_its_report_at_once(journal: JournalLocation) -> None:
     service = FakeService()
     rows: list[Any] = [*make_members(20), {"email": "no"}, {"partner_user_id": "p1"}]
@@ -240,7 +246,7 @@ async def test_times_stay_pinned_over_a_restart(journal: JournalLocation) -> Non
 
 async def test_other_settings_continue_with_the_lanes_of_the_first_run(journal: JournalLocation) -> None:
     service = FakeService()
-    rows = make_repeated_rows(200, keys=60)
+    rows = make_repeated_rows(100, keys=60)
     service.script[7] = make_error(403)
     with pytest.raises(BatchError):
         await upload(service, rows, journal, concurrency=3, users_per_operation=1)
@@ -275,6 +281,7 @@ async def test_a_job_without_order_can_be_resumed_as_well(journal: JournalLocati
     assert (report.accepted, len(service.users)) == (100, 100)
 
 
+@EVERYWHERE
 async def test_a_cancelled_job_can_be_resumed(journal: JournalLocation) -> None:
     service = FakeService(latency=5)
     rows = make_repeated_rows(100, keys=80)
@@ -293,14 +300,14 @@ async def test_jobs_of_products_can_be_resumed(journal: JournalLocation) -> None
     shop = FakeCatalog()
     kept = hold_clock(journal, shop.clock)
     dice = random.Random(2)
-    rows = [product(dice.randrange(60), title=f"t{number}") for number in range(150)]
+    rows = [product(dice.randrange(30), title=f"t{number}") for number in range(60)]
     products = shop.products(SMALL)
-    for commit in (2, 3, 5, 8):
+    for commit in (2, 3, 5):
         dying = shop.products(SMALL, create_ledger=Death(commit, after=True).create_ledger)
         with pytest.raises(BatchError):
             await dying.upsert(rows, journal=kept, concurrency=4)
     report = await products.upsert(rows, journal=kept)
-    assert (report.read, report.pending, report.failed) == (150, 0, 0)
+    assert (report.read, report.pending, report.failed) == (60, 0, 0)
     assert {name: row["title"] for name, row in shop.held.items()} == {row["id"]: row["title"] for row in rows}
     again = shop.products(SMALL)
     with pytest.raises(UNUSABLE, match="another job"):
@@ -359,7 +366,7 @@ async def test_the_sandbox_holds_the_same_audience_whenever_the_job_was_killed(
 OUTCOMES = ["fine", "fine", "503", "lost", "lost after", "refused", "429", "counts", "400", "403"]
 
 
-@settings(max_examples=10)
+@pytest.mark.usefixtures("examples")
 @given(
     keys=st.lists(st.integers(0, 25), max_size=120),
     values=st.integers(1, 200),

@@ -10,7 +10,7 @@ from svc_async.batch.journal.journal import JournalLocation
 from svc_async.errors import BatchError
 from tests.support.fake_service import FakeService, make_error, make_members
 from tests.support.journaled_uploads import Row, create_users, find_expected, make_repeated_rows, read_values, upload
-from tests.support.journals import UNUSABLE, hold_clock
+from tests.support.journals import EVERYWHERE, UNUSABLE, hold_clock
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,7 @@ class Ending(list[Row]):
         self.ended = True
 
 
+@EVERYWHERE
 async def test_a_source_that_has_grown_after_its_end_is_refused(journal: JournalLocation) -> None:
     service = FakeService()
     rows = Ending(make_repeated_rows())
@@ -68,6 +69,7 @@ async def test_a_source_that_has_grown_after_its_end_is_refused(journal: Journal
     assert read_values(service) == find_expected(rows)
 
 
+@EVERYWHERE
 async def test_a_journal_of_another_job_is_refused(journal: JournalLocation) -> None:
     service = FakeService()
     await upload(service, make_members(3), journal)

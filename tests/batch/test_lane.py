@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.batch.destination import Verdict
@@ -450,7 +450,7 @@ def test_events_that_cannot_happen_in_a_phase_are_defects(phase: Phase) -> None:
                 lane.handle(event)
 
 
-@settings(max_examples=50)
+@pytest.mark.usefixtures("examples")
 @given(seed=st.integers(0, 2**64 - 1))
 def test_under_any_schedule_rows_are_accounted_for_and_applied_in_order(seed: int) -> None:
     run_schedule(Random(seed))

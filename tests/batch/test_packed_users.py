@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.users.packed import HashedUsers, Joints, PackedUsers, TextUsers, merge_users
@@ -43,7 +43,7 @@ def list_users(users: PackedUsers, template: RowTemplate) -> Sequence[tuple[int,
     return [*zip(users.list_keys(), users.to_text(template).list_users(), strict=True)]
 
 
-@settings(max_examples=50)
+@pytest.mark.usefixtures("examples")
 @given(sample=samples, per_operation=st.integers(1, 9), index=st.integers(0, 40), size=st.integers(1, 50))
 def test_both_stores_agree(
     sample: tuple[RowTemplate, Sequence[int]], per_operation: int, index: int, size: int
@@ -63,7 +63,7 @@ def test_both_stores_agree(
         assert list_users(one, template) == list_users(other, template)
 
 
-@settings(max_examples=50)
+@pytest.mark.usefixtures("examples")
 @given(sample=samples, dice=st.randoms(use_true_random=False))
 def test_both_stores_distribute_alike(sample: tuple[RowTemplate, Sequence[int]], dice: Random) -> None:
     template, kinds = sample

@@ -1,7 +1,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.batch.packing.batch import Batch
@@ -24,7 +24,7 @@ def test_full_batches_hold_exactly_what_is_allowed(per_operation: int) -> None:
 
 
 @pytest.mark.rule("CAU-02", "LIM-06")
-@settings(max_examples=60)
+@pytest.mark.usefixtures("examples")
 @given(
     lengths=st.lists(st.integers(1, 120), min_size=1, max_size=80),
     per_operation=st.integers(1, 7),
@@ -114,7 +114,7 @@ def test_many_equal_rows_fit_into_one_request() -> None:
     assert packer.coalesced == 49 * 8
 
 
-@settings(max_examples=60)
+@pytest.mark.usefixtures("examples")
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 1), st.sampled_from("UD")), max_size=60))
 def test_the_last_row_of_every_key_is_sent_last(rows: list[tuple[int, int, str]]) -> None:
     packer = Packer(Limits(operations=4, size=10**6, per_operation=2))
@@ -133,7 +133,7 @@ def test_the_last_row_of_every_key_is_sent_last(rows: list[tuple[int, int, str]]
     assert sum(batch.rows for batch in batches) + packer.coalesced == len(rows)
 
 
-@settings(max_examples=60)
+@pytest.mark.usefixtures("examples")
 @given(
     rows=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 1)), max_size=60),
     slices=st.integers(1, 20),

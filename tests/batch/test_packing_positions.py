@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.batch.packing.positions import Positions
@@ -21,7 +21,7 @@ with_gaps = st.builds(
 positions = st.one_of(near, near.map(sorted), far, consecutive, with_gaps)
 
 
-@settings(max_examples=20)
+@pytest.mark.usefixtures("examples")
 @given(positions)
 def test_positions_are_kept_in_their_order(numbers: Sequence[int]) -> None:
     packed = Positions.pack(numbers)
@@ -32,7 +32,7 @@ def test_positions_are_kept_in_their_order(numbers: Sequence[int]) -> None:
         assert packed[len(numbers) // 2] == numbers[len(numbers) // 2]
 
 
-@settings(max_examples=20)
+@pytest.mark.usefixtures("examples")
 @given(parts=st.lists(positions, max_size=5), dice=st.randoms(use_true_random=False))
 def test_merged_positions_are_cut_and_distributed(parts: Sequence[Sequence[int]], dice: Random) -> None:
     numbers = [number for part in parts for number in part]
@@ -46,7 +46,7 @@ def test_merged_positions_are_cut_and_distributed(parts: Sequence[Sequence[int]]
     assert [list(each) for each in merged.distribute(groups)] == [[numbers[i] for i in group] for group in groups]
 
 
-@settings(max_examples=20)
+@pytest.mark.usefixtures("examples")
 @given(parts=st.lists(positions, max_size=5), highest=st.integers(0, 400))
 def test_positions_are_selected_up_to_one(parts: Sequence[Sequence[int]], highest: int) -> None:
     numbers = [number for part in parts for number in part]
@@ -54,7 +54,7 @@ def test_positions_are_selected_up_to_one(parts: Sequence[Sequence[int]], highes
     assert list(selected) == [number for number in numbers if number <= highest]
 
 
-@settings(max_examples=20)
+@pytest.mark.usefixtures("examples")
 @given(parts=st.lists(positions, max_size=3), dice=st.randoms(use_true_random=False))
 def test_partitioned_positions_are_cut_before_they_are_listed(parts: Sequence[Sequence[int]], dice: Random) -> None:
     numbers = [number for part in parts for number in part]
@@ -81,7 +81,7 @@ def test_partitioned_positions_take_a_byte_until_they_are_listed() -> None:
     assert first.held == 300
 
 
-@settings(max_examples=20)
+@pytest.mark.usefixtures("examples")
 @given(st.lists(positions, max_size=5))
 def test_positions_are_stored_and_read_again(parts: Sequence[Sequence[int]]) -> None:
     merged = Positions.merge(map(Positions.pack, parts))

@@ -31,6 +31,7 @@ def test_groups_are_small_where_that_costs_at_most_one_request(share: float, mem
     assert max(map(len, groups)) == members
 
 
+@pytest.mark.usefixtures("examples")
 @given(st.lists(st.floats(0.0001, 1.0), max_size=40))
 def test_every_batch_is_in_one_group_and_at_most_one_request_is_wasted(shares: list[float]) -> None:
     tails = dict(enumerate(shares))

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.ads.products import (
@@ -463,7 +463,7 @@ async def test_results_of_a_job_on_a_cluster_cannot_be_observed(products: Produc
 FAULTS = st.sampled_from(["fine", "fine", "503", "lost before", "lost after", "429", "some left out", "error", "400"])
 
 
-@settings(max_examples=40)
+@pytest.mark.usefixtures("examples")
 @given(
     ids=st.lists(st.integers(0, 30), max_size=150),
     faults=st.lists(FAULTS, max_size=10),

@@ -25,6 +25,7 @@ def complete_counts(draw: st.DrawFn) -> Counts:
     return Counts(read=sum(outcomes.values()), **outcomes, **others)
 
 
+@pytest.mark.usefixtures("examples")
 @given(complete_counts(), complete_counts())
 def test_counts_add_up_if_every_row_that_was_read_is_accepted_coalesced_failed_or_pending(
     one: Counts, other: Counts
@@ -37,6 +38,7 @@ def test_counts_add_up_if_every_row_that_was_read_is_accepted_coalesced_failed_o
         assert not (one + Counts(**{name: 1})).adds_up, name
 
 
+@pytest.mark.usefixtures("examples")
 @given(complete_counts(), complete_counts())
 def test_counts_are_added_and_subtracted_one_by_one(one: Counts, other: Counts) -> None:
     total = one + other
@@ -46,6 +48,7 @@ def test_counts_are_added_and_subtracted_one_by_one(one: Counts, other: Counts) 
     assert one + Counts() == one
 
 
+@pytest.mark.usefixtures("examples")
 @given(complete_counts())
 def test_counts_are_the_same_after_they_were_pickled_or_stored(counts: Counts) -> None:
     for value in (

@@ -52,8 +52,14 @@ async def dies(job: Awaitable[Report]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("source", [list, iter])
-@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    ("make", "source"),
+    [
+        *((make, list) for make in MAKERS),
+        (make_gaps, iter),
+        *(pytest.param(make, iter, marks=pytest.mark.long) for make in MAKERS if make is not make_gaps),
+    ],
+)
 async def test_a_resumed_job_sends_the_same_bytes(
     tmp_path: Path, make: Callable[[int], Member], source: Callable[[Sequence[Member]], Iterable[Member]]
 ) -> None:

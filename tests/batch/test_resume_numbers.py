@@ -12,7 +12,7 @@ from svc_async.errors import BatchError
 from svc_async.sandbox import VirtualClock
 from tests.support.fake_service import LOST, REFUSED, FakeService, adds_up, answer_counts, make_error, make_members
 from tests.support.journaled_uploads import create_users, make_repeated_rows, upload
-from tests.support.journals import Death, Place, read_record
+from tests.support.journals import EVERYWHERE, Death, Place, read_record
 
 QUARANTINE = 101.0
 
@@ -186,6 +186,7 @@ async def test_a_resumed_job_that_stops_at_once_reports_what_was_read_before(jou
     assert adds_up(second.value.report)
 
 
+@EVERYWHERE
 async def test_a_job_that_was_killed_says_how_long_it_waits_also_if_no_row_is_in_doubt(place: Place) -> None:
     for commit in place.choose(1, 1000, few=False):
         journal, service, death = place.journal(f"{commit}"), FakeService(), Death(commit, after=True)

@@ -13,7 +13,7 @@ from svc_async.errors import BatchError
 from tests.support.clock import MachineClock
 from tests.support.fake_service import LOST, FakeService, make_error, make_members, wait_until
 from tests.support.journaled_uploads import upload
-from tests.support.journals import Death, Place, read_record
+from tests.support.journals import EVERYWHERE, Death, Place, read_record
 
 QUARANTINE = 100.0
 
@@ -64,6 +64,7 @@ def check_wait(waited: float, place: Place, began: float) -> None:
     assert whole - (time.monotonic() - began) <= waited <= whole
 
 
+@EVERYWHERE
 async def test_after_an_orderly_end_the_time_since_then_counts(journal: JournalLocation) -> None:
     service = create_service()
     await stop_in_flight(service, journal)
@@ -83,6 +84,7 @@ async def test_when_a_whole_quarantine_has_passed_nothing_is_waited_for(
     assert await resume(service, journal) == max(0, QUARANTINE - passed)
 
 
+@EVERYWHERE
 @pytest.mark.parametrize(("before", "after"), [("a", "b"), (None, None), ("a", None), (None, "a")])
 async def test_after_a_restart_of_the_machine_a_whole_quarantine_is_waited_for(
     journal: JournalLocation, before: str | None, after: str | None
@@ -95,6 +97,7 @@ async def test_after_a_restart_of_the_machine_a_whole_quarantine_is_waited_for(
     assert await resume(service, journal) == QUARANTINE
 
 
+@EVERYWHERE
 async def test_after_a_kill_a_whole_quarantine_is_waited_for(journal: JournalLocation, place: Place) -> None:
     service, began = create_service(latency=0), time.monotonic()
     service.script[1] = LOST
@@ -155,6 +158,7 @@ async def test_a_resumed_job_reports_what_was_sent_to_the_rate_limit(journal: Jo
     assert all(0 <= (moment - began).total_seconds() - 2 * index <= 1 for index, moment in enumerate(second[1]))
 
 
+@EVERYWHERE
 async def test_the_last_request_of_a_killed_run_counts_from_when_it_was_sent(journal: JournalLocation) -> None:
     service = FakeService()
     began = service.clock.now()

@@ -17,7 +17,7 @@ from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox
 from svc_async.sources.detect import open_source
 
-ROWS = 1_000
+ROWS = 300
 TEXT = "email\n" + "".join(f"user{number}@example.org\n" for number in range(ROWS))
 
 
@@ -32,7 +32,8 @@ def raise_midway(_: Path) -> Rows:
 
 def damage_gzip(folder: Path) -> Rows:
     path = folder / "people.csv.gz"
-    path.write_bytes(gzip.compress(TEXT.encode() * 8) + gzip.compress(TEXT.encode() * 8)[:-200])
+    text = TEXT.replace("@", f"@{'x' * 63}.{'x' * 63}.{'x' * 63}.").encode()  # more than is read at a time
+    path.write_bytes(gzip.compress(text * 4) + gzip.compress(text)[:-200])
     return open_source(path).rows()
 
 
@@ -70,7 +71,7 @@ async def test_an_error_of_a_source_is_the_cause_however_its_rows_are_kept(
 
     class Failing:
         def __iter__(self) -> Iterator[Mapping[str, str]]:
-            for number in range(5_000):
+            for number in range(1_200):
                 yield {"email": f"user{number}@example.org"}
             raise error
 
@@ -104,13 +105,13 @@ class Interrupted:
     fails_at: int | None = None
 
     def __iter__(self) -> Iterator[Mapping[str, str]]:
-        for number in range(200):
+        for number in range(80):
             if number == self.fails_at:
                 raise ConnectionError
             yield {"email": f"user{number}@example.org"}
 
 
-@pytest.mark.parametrize("fail_at", [[0], [1], [3], [16], [160], [160, 23], [23, 160, 161], [55, 0]])
+@pytest.mark.parametrize("fail_at", [[0], [1], [16], [64, 23], [23, 64, 65, 0]])
 async def test_a_job_is_resumed_wherever_its_source_failed(
     users: AudienceUsers, sandbox: Sandbox, tmp_path: Path, fail_at: list[int]
 ) -> None:
@@ -120,5 +121,5 @@ async def test_a_job_is_resumed_wherever_its_source_failed(
         with pytest.raises(BatchError, match="ConnectionError"):
             await users.upload(Interrupted(row), journal=journal, users_per_operation=1)
     report = await users.upload(Interrupted(), journal=journal, users_per_operation=1)
-    assert (report.read, report.accepted, report.pending) == (200, 200, 0)
-    assert len(sandbox.audience(sandbox.audience_id).users) == 200
+    assert (report.read, report.accepted, report.pending) == (80, 80, 0)
+    assert len(sandbox.audience(sandbox.audience_id).users) == 80

@@ -84,12 +84,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-async def test_processes_that_are_ended_in_one_window_exceed_no_limit(path: Path) -> None:
+@pytest.mark.parametrize("restarts", [6, pytest.param(12, marks=pytest.mark.long)])
+async def test_processes_that_are_ended_in_one_window_exceed_no_limit(path: Path, restarts: int) -> None:
     clock, arrived = VirtualClock(mode="jump"), list[float]()
-    for restart in range(12):
+    for restart in range(restarts):
         process = Process(clock=clock, arrived=arrived, latency=0.5)
         before = len(arrived)
-        task = asyncio.ensure_future(process.sync(path, 0 if restart % 3 == 2 else 100))
+        task = asyncio.ensure_future(process.sync(path, 0 if restart % 3 == 2 else 50))
         await wait_until(lambda before=before: len(arrived) >= before + 7)  # type: ignore[misc]  # the default
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -130,7 +131,7 @@ async def test_a_killed_process_has_noted_all_that_it_sent_and_at_most_about_twi
     async with open_state() as state:
         await state.find_sent("first")
         state.start("upserts", "now")
-        for sent in range(1, 200):
+        for sent in range(1, 100):
             await admit(state, sent / 40)
             noted = (await state.find_sent("second"))["upserts"]
             await state.find_sent("first")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.batch.lists.audience_users import AudienceUsers
@@ -162,7 +162,7 @@ OUTCOMES = st.sampled_from(
 )
 
 
-@settings(max_examples=40)
+@pytest.mark.usefixtures("examples")
 @given(
     keys=st.lists(st.integers(0, 300), max_size=500),
     outcomes=st.lists(OUTCOMES, max_size=12),

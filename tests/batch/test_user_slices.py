@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.batch.sync.snapshot import SliceSpill
@@ -34,7 +34,7 @@ def describe(encoded: EncodedUsers) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("bad_identifiers", ["fail", "drop"])
-@settings(max_examples=20)
+@pytest.mark.usefixtures("examples")
 @given(slices=st.lists(st.lists(rows, min_size=1, max_size=12), max_size=4), chosen=st.sets(st.integers(0, 47)))
 def test_selected_rows_are_as_if_they_were_encoded_alone(
     bad_identifiers: Any, slices: list[list[Any]], chosen: set[int]
@@ -43,7 +43,7 @@ def test_selected_rows_are_as_if_they_were_encoded_alone(
     check(encoder, slices, chosen)
 
 
-@settings(max_examples=20)
+@pytest.mark.usefixtures("examples")
 @given(
     slices=st.lists(
         st.lists(st.fixed_dictionaries({}, optional={"email": emails, "partner_user_id": partner_ids}), min_size=1),

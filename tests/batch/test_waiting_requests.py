@@ -14,13 +14,15 @@ from svc_async import Session
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import JournalLocation
 from svc_async.batch.journal.record import Doubt, JournalRecord
+from svc_async.batch.packing.limits import Limits
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Progress, Report
+from svc_async.batch.settings import JobSizes
 from svc_async.errors import BatchError
 from svc_async.sandbox import Fault, RateRule, Sandbox, SandboxConfig, VirtualClock
 from tests.support.fake_service import LOST, REFUSED, FakeService, make_error, make_members, wait_until
 from tests.support.journaled_uploads import create_users, upload
-from tests.support.journals import hold_clock, read_record
+from tests.support.journals import EVERYWHERE, hold_clock, read_record
 
 PRODUCTS = "*/product_catalogs/*/products"
 USERS = "*/custom_audiences/*/users"
@@ -101,6 +103,7 @@ async def wait_for_settlements(journal: JournalLocation, *, accepted: int) -> Jo
     return record
 
 
+@EVERYWHERE
 async def test_requests_that_wait_are_neither_counted_nor_in_doubt(journal: JournalLocation) -> None:
     service = LimitedService(admitted=5)
 
@@ -203,10 +206,9 @@ async def test_a_job_that_ends_with_an_error_does_not_wait_for_the_limit_of_the_
     async with Sandbox(config=config, clock=clock) as sandbox, Session.sandbox(sandbox) as session:
         users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
         sandbox.faults.on(path=USERS).nth(2).do(Fault.http(403))
+        users = attrs.evolve(users, limits=Limits(operations=40), sizes=JobSizes(slice_rows=16, partition_rows=64))
         task = asyncio.create_task(
-            users.upload(
-                make_members(25_000), users_per_operation=1, concurrency=6, journal=path if journaled else None
-            )
+            users.upload(make_members(600), users_per_operation=1, concurrency=6, journal=path if journaled else None)
         )
         await wait_until(lambda: task.done() or count_waiting(session) == 5)
         while count_waiting(session) == 5:
@@ -227,17 +229,17 @@ async def test_a_job_that_ends_with_an_error_does_not_wait_for_the_limit_of_the_
 async def test_a_job_that_waits_for_the_limit_of_the_service_claims_no_more_than_it_has_sent(
     tmp_path: Path, kind: str, journaled: bool
 ) -> None:
-    rules = {"product_upserts": RateRule(6, 900, "user"), "audience_users": RateRule(6, 900)}
+    rules = {"product_upserts": RateRule(2, 900, "user"), "audience_users": RateRule(2, 900)}
     config, path, seen = SandboxConfig(rate_rules=rules), tmp_path / "journal", list[Progress]()
     async with Sandbox(config=config, clock=VirtualClock()) as sandbox, Session.sandbox(sandbox) as session:
         settings: dict[str, Any] = {"journal": path if journaled else None, "concurrency": 2, "progress": seen.append}
         if kind == "products":
-            work = session.product_catalog(sandbox.add_catalog()).products.upsert(
-                map(make_product, range(250)), **settings
-            )
+            products = session.product_catalog(sandbox.add_catalog()).products
+            work = products.upsert(map(make_product, range(120)), **settings)
         else:
             users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
-            work = users.upload(make_members(25_000), users_per_operation=1, **settings)
+            users = attrs.evolve(users, limits=Limits(operations=40), sizes=JobSizes(slice_rows=16, partition_rows=64))
+            work = users.upload(make_members(600), users_per_operation=1, **settings)
         task = asyncio.create_task(work)
         await wait_until(lambda: task.done() or count_waiting(session) == 2)
         live = await wait_for_settlements(JournalFile(path), accepted=seen[-1].accepted) if journaled else None

@@ -16,6 +16,7 @@ def test_amounts_become_millionths(amount: Decimal | int | str, micro: int) -> N
     assert to_micro(amount) == micro
 
 
+@pytest.mark.usefixtures("examples")
 @given(st.integers(min_value=-(10**18), max_value=10**18))
 def test_micro_amounts_survive_the_way_there_and_back(micro: int) -> None:
     assert to_micro(from_micro(micro)) == micro

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.support.clock import DrivenClock
+from tests.support.properties import examples  # noqa: F401 - fixture
 
 
 @pytest.fixture

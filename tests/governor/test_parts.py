@@ -1,5 +1,6 @@
 """The parts of a window, each by itself."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ QUARTER = 15 * MINUTE
 TIMES = st.integers(min_value=0, max_value=10 * QUARTER)
 
 
+@pytest.mark.usefixtures("examples")
 @given(period=st.integers(1, QUARTER), grain=st.integers(1, 1_000_000), times=st.lists(TIMES, min_size=1, max_size=30))
 def test_what_leaves_at_names_has_left_at_that_very_tick(period: int, grain: int, times: list[int]) -> None:
     log = SlidingLog(period, grain)
@@ -29,6 +31,7 @@ def test_what_leaves_at_names_has_left_at_that_very_tick(period: int, grain: int
         last = leaves
 
 
+@pytest.mark.usefixtures("examples")
 @given(
     capacity=st.integers(1, 20),
     cost=st.integers(1, 25),

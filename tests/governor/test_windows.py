@@ -401,7 +401,7 @@ def test_a_rate_that_recovers_may_move_the_pace_once() -> None:
     assert history.opens_within(2)
 
 
-@settings(max_examples=60)
+@pytest.mark.usefixtures("examples")
 @given(
     limit=st.integers(1, 200),
     period=st.floats(0.001, 1e4),
@@ -426,6 +426,7 @@ def test_rounding_never_hangs(limit: int, period: float, start: float, latencies
         window.on_success(now)
 
 
+@pytest.mark.usefixtures("examples")
 @given(
     limit=st.integers(1, 30),
     gaps=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 900), st.booleans()), max_size=60),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument, SvcError, UnusableFile
@@ -115,7 +115,7 @@ def test_a_block_may_end_anywhere(write: Write) -> None:
 PIECES = ("a", "bc", "ü", "", ",", ",", "\n", "\n", "\r\n", "\r", '"', '"d,\ne"')
 
 
-@settings(max_examples=30)
+@pytest.mark.usefixtures("examples")
 @example(2, "aaaa,bbbbbb\na\nb\nc,d\n", 12)
 @given(st.integers(1, 3), st.lists(st.sampled_from(PIECES), max_size=40).map("".join), st.integers(3, 30))
 def test_blocks_that_are_split_have_the_rows_of_the_parser(write: Write, width: int, text: str, size: int) -> None:
@@ -179,7 +179,7 @@ def test_a_header_of_several_lines_shifts_the_rows(write: Write) -> None:
 CELLS = st.text(st.sampled_from('ab ,;"\n\r'), max_size=6)
 
 
-@settings(max_examples=20)
+@pytest.mark.usefixtures("examples")
 @given(rows=st.lists(st.tuples(CELLS, CELLS), max_size=12), blanks=st.lists(st.booleans(), max_size=12))
 def test_a_written_file_is_read_back_with_its_lines(
     write: Write, rows: list[tuple[str, str]], blanks: list[bool]

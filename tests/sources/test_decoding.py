@@ -1,7 +1,7 @@
 import codecs
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument, UnusableFile
@@ -49,7 +49,7 @@ def test_a_mark_is_not_part_of_the_header_even_if_the_encoding_is_named(write: W
     assert read_rows(CsvSource(write(ENCODED["utf-8 with a mark"]), encoding="UTF8")) == ROWS
 
 
-@settings(max_examples=50)
+@pytest.mark.usefixtures("examples")
 @given(content=st.one_of(st.binary(max_size=200), st.binary(max_size=60).map(b"email,phone\n".__add__)))
 def test_any_bytes_are_read_or_refused_as_an_unusable_file(write: Write, content: bytes) -> None:
     try:

@@ -4,7 +4,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument, UnusableFile
@@ -181,7 +181,7 @@ async def test_a_fingerprint_is_of_the_content_and_its_meaning(write: Write) -> 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=8).map(str.strip)
 
 
-@settings(max_examples=20)
+@pytest.mark.usefixtures("examples")
 @given(titles=st.lists(TEXT.filter(bool), max_size=6), size=st.integers(1, 50))
 def test_a_block_may_end_anywhere(write: Write, titles: list[str], size: int) -> None:
     items = "".join(f"<item><title>{escape(title)}</title></item>" for title in titles)
@@ -190,7 +190,7 @@ def test_a_block_may_end_anywhere(write: Write, titles: list[str], size: int) ->
     assert [product["title"] for product in feed.products()] == titles
 
 
-@settings(max_examples=50)
+@pytest.mark.usefixtures("examples")
 @given(content=st.binary(max_size=80), start=st.sampled_from([b"", b"<", b"<rss><channel><item>", b"id,title\n"]))
 def test_any_bytes_are_read_or_refused_as_an_unusable_feed(write: Write, content: bytes, start: bytes) -> None:
     try:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument, Session, SvcError, UnusableFile
@@ -96,7 +96,7 @@ async def test_an_error_names_its_line_and_no_value(
 VALUES = st.one_of(st.none(), st.text(max_size=5), st.integers(), st.lists(st.text(max_size=3), max_size=2))
 
 
-@settings(max_examples=20)
+@pytest.mark.usefixtures("examples")
 @given(rows=st.lists(st.dictionaries(st.sampled_from(["email", "phone_number", "handle"]), VALUES), max_size=12))
 def test_written_objects_are_read_back_with_their_lines(write: Write, rows: list[dict[str, Any]]) -> None:
     path = write("\n".join(["{}", *map(json.dumps, rows)]))

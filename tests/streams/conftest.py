@@ -8,6 +8,7 @@ import pytest
 from svc_async import BearerToken, Endpoints, Session
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.stream import EventStream
+from tests.support.properties import examples  # noqa: F401 - fixture
 from tests.support.stream_server import Follow, StateLog, StreamServer, run_stream_server
 
 

@@ -22,11 +22,13 @@ def split_lines(chunks: list[bytes], longest: int = LONG) -> tuple[list[bytes | 
 DATA = st.lists(st.sampled_from([b"\n", b"\r\n", b"\r", b"{}", "é€😀".encode(), b"x" * 30])).map(b"".join)
 
 
+@pytest.mark.usefixtures("examples")
 @given(DATA, st.lists(st.integers(min_value=0)))
 def test_any_chunking_produces_the_same_lines(data: bytes, cuts: list[int]) -> None:
     assert split_lines(cut_into_chunks(data, cuts)) == split_lines([data])
 
 
+@pytest.mark.usefixtures("examples")
 @given(DATA)
 def test_lines_are_what_is_between_line_feeds(data: bytes) -> None:
     *whole, tail = data.split(b"\n")

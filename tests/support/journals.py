@@ -35,6 +35,7 @@ from svc_async.store.records import Begin, Changes, RecordStore
 from svc_async.wire.route import Request, Route
 
 __all__ = [
+    "EVERYWHERE",
     "FAST",
     "FEW",
     "FULL_DISK",
@@ -49,6 +50,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+EVERYWHERE = pytest.mark.parametrize("place", ["file", "state"], indirect=True)
+"""Has a test keep its journals in a file and in PostgreSQL, also if it is short."""
 
 FEW = pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.long)])
 """Has a test kill a job at few of its commits, or in `nox -s long` at many."""

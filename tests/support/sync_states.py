@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from svc_async.batch.sync.location import FORMAT
 from svc_async.batch.sync.plan import Entries, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading
@@ -14,6 +16,7 @@ from svc_async.batch.sync.state import SyncState
 from svc_async.store.file import FileLocation
 
 __all__ = [
+    "EVERYWHERE",
     "HASHED",
     "NAMED",
     "NOW",
@@ -69,6 +72,10 @@ def key_of(key: int) -> bytes:
 def name_of(removal: Removal) -> int:
     """Return the number of the row that is removed."""
     return int(removal.name) if removal.kind == NAMED else int.from_bytes(removal.name[16:], "big")
+
+
+EVERYWHERE = pytest.mark.parametrize("location", ["state_path", "shared_state"], indirect=True)
+"""Has a test keep its state in a file and in PostgreSQL, also if it is short."""
 
 
 class UnsyncedConnection(sqlite3.Connection):

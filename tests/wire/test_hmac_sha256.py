@@ -28,6 +28,7 @@ def test_the_published_vectors(message: bytes, signature: str) -> None:
 
 
 @pytest.mark.rule("WH-35")
+@pytest.mark.usefixtures("examples")
 @given(st.text(alphabet="ABCxyz019+/=_-", min_size=1, max_size=256))
 def test_a_crc_answer_is_the_keyed_hash_of_the_token(token: str) -> None:
     expected = base64.b64encode(hmac.new(b"test", token.encode(), hashlib.sha256).digest()).decode()
@@ -35,6 +36,7 @@ def test_a_crc_answer_is_the_keyed_hash_of_the_token(token: str) -> None:
 
 
 @pytest.mark.rule("WH-40c")
+@pytest.mark.usefixtures("examples")
 @given(st.binary(max_size=100), st.binary(max_size=100))
 def test_only_the_signed_bytes_verify(signed: bytes, other: bytes) -> None:
     assert verify(KEY, other, sign(KEY, signed)) == (signed == other)

@@ -42,6 +42,7 @@ def test_none_is_not_given() -> None:
     assert to_pairs({"a": None, "b": ""}) == (("b", ""),)
 
 
+@pytest.mark.usefixtures("examples")
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_quoting_leaves_only_unreserved_characters_and_can_be_undone(text: str) -> None:
     assert set(quote(text)) <= UNRESERVED
@@ -146,6 +147,7 @@ def test_ids_are_quoted() -> None:
     assert fill_path("/12/accounts/{a}/x/{b}", {"a": "é?", "b": 7}) == "/12/accounts/%C3%A9%3F/x/7"
 
 
+@pytest.mark.usefixtures("examples")
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers()), max_size=4))
 def test_a_query_string_keeps_the_order(pairs: Sequence[tuple[str, int]]) -> None:
     quoted = [(name, str(value)) for name, value in pairs]

@@ -250,6 +250,7 @@ RECORDS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.usefixtures("examples")
 @given(st.lists(RECORDS, max_size=3), st.none() | TEXT)
 def test_both_readings_agree(records: list[dict[str, Any]], cursor: str | None) -> None:
     assert len(read_both_ways(LIST, {"data": records, "next_cursor": cursor}).items) == len(records)
@@ -349,6 +350,7 @@ def test_a_cursor_that_is_a_number_is_a_cursor(cursor: object, expected: object)
     assert (page.next_cursor, page.broken_cursor) == (expected, None)
 
 
+@pytest.mark.usefixtures("examples")
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | TEXT,
