@@ -2,9 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -17,17 +15,10 @@ from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.session import Session
 from svc_async.state import SharedState
-from svc_async.store.file import DatabaseFile
 from tests.support.fake_service import FakeService
 from tests.support.journals import Place
 from tests.support.properties import examples  # noqa: F401 - fixture
-from tests.support.sync_states import OpenState, open_file
-
-
-@pytest.fixture(autouse=True)
-def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no file wait for the disk: what was written survives the end of a process all the same."""
-    monkeypatch.setattr(DatabaseFile, "open", partial(cast("Any", DatabaseFile.open), synchronous="OFF"))
+from tests.support.sync_states import OpenState, UnsyncedConnection, open_file
 
 
 @pytest.fixture
@@ -56,7 +47,7 @@ async def audience(sandbox: Sandbox) -> AsyncIterator[CustomAudienceHandle]:
 @pytest.fixture
 def open_state_file(tmp_path: Path) -> OpenState:
     def open_(*, target: str = "a") -> AbstractAsyncContextManager[SyncState]:
-        return open_file(tmp_path / f"{target}.state", target=target)
+        return open_file(tmp_path / f"{target}.state", target=target, factory=UnsyncedConnection)
 
     return open_
 

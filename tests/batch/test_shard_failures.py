@@ -10,7 +10,15 @@ def make_failures(count: int) -> list[Failure]:
     return [Failure(number, f"bad {number}", "NO", attribute="email", file="a.csv") for number in range(count)]
 
 
-@pytest.mark.parametrize(("count", "blocks"), [(0, 0), (1, 1), (10_000, 1), (10_001, 2), (25_000, 3)])
+@pytest.mark.parametrize(
+    ("count", "blocks"),
+    [
+        (0, 0),
+        (1, 1),
+        (10_001, 2),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in ((10_000, 1), (25_000, 3))),
+    ],
+)
 def test_every_failure_is_in_a_block_of_ten_thousand(count: int, blocks: int) -> None:
     failures, packed = make_failures(count), FailureBlocks()
     for failure in failures:

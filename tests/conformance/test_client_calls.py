@@ -21,7 +21,7 @@ from tests.support.contract import (
     list_bounds,
     list_parameters,
 )
-from tests.support.fake_http import ENDPOINTS, answer_any_method, make_session
+from tests.support.fake_http import ENDPOINTS, answer_next, make_session
 
 HOST = {"ads": ENDPOINTS.ads_url, "ads_sandbox": ENDPOINTS.ads_sandbox_url}
 
@@ -56,38 +56,42 @@ def _list_fields(value: Any) -> Any:
 
 
 @pytest.mark.rule("GEN-01", "GEN-11", "GEN-12", "GEN-13", "GEN-15", "GEN-16", "GEN-17", "FEAT-02", "ACC-03", "ACC-05")
-@pytest.mark.parametrize("operation", CALLS)
 async def test_every_parameter_is_sent_as_the_contract_says(
-    operation: str, service: aioresponses, session: Session
+    subtests: pytest.Subtests, service: aioresponses, session: Session
 ) -> None:
-    row = OPERATIONS[operation]
-    answer_any_method(service, build_answer(row)[0])
-    values = build_arguments(operation)
-    await make_call(session, operation, values)
-    method, url, body = find_request(service)
-    placed = {
-        place: {p["name"] for p in list_parameters(row) if p["in"] == place} for place in ("path", "query", "json")
-    }
+    for operation, row in CALLS.items():
+        values = build_arguments(operation)
+        with subtests.test(operation):
+            answer_next(service, build_answer(row)[0])
+            await make_call(session, operation, values)
+            method, url, body = find_request(service)
+            placed = {
+                place: {p["name"] for p in list_parameters(row) if p["in"] == place}
+                for place in ("path", "query", "json")
+            }
 
-    assert (method, f"{url.origin()}{url.path}") == (
-        row["method"],
-        HOST[row["surface"]] + row["path"].format_map(values),
-    ), f"operations.toml {operation}"
-    assert dict(url.query) == {name: format_query_value(values[name]) for name in placed["query"]}
-    assert body == ({name: values[name] for name in placed["json"] & values.keys()} if row["body"] == "json" else None)
+            assert (method, f"{url.origin()}{url.path}") == (
+                row["method"],
+                HOST[row["surface"]] + row["path"].format_map(values),
+            )
+            assert dict(url.query) == {name: format_query_value(values[name]) for name in placed["query"]}
+            sent = {name: values[name] for name in placed["json"] & values.keys()}
+            assert body == (sent if row["body"] == "json" else None)
 
 
 @pytest.mark.rule("GEN-15", "LI-01", "LICC-04", "ML-03", "POST-11", "PSET-04b", "VCC-05")
-@pytest.mark.parametrize("operation", CALLS)
-async def test_omitted_parameters_are_not_sent(operation: str, service: aioresponses, session: Session) -> None:
-    row = OPERATIONS[operation]
-    answer_any_method(service, build_answer(row)[0])
-    needed = {p["name"] for p in list_parameters(row) if p["required"]} | {"text", "title", "product_keys"}
-    values = {name: value for name, value in build_arguments(operation).items() if name in needed}
-    await make_call(session, operation, values)
-    _, url, body = find_request(service)
+async def test_omitted_parameters_are_not_sent(
+    subtests: pytest.Subtests, service: aioresponses, session: Session
+) -> None:
+    for operation, row in CALLS.items():
+        needed = {p["name"] for p in list_parameters(row) if p["required"]} | {"text", "title", "product_keys"}
+        values = {name: value for name, value in build_arguments(operation).items() if name in needed}
+        with subtests.test(operation):
+            answer_next(service, build_answer(row)[0])
+            await make_call(session, operation, values)
+            _, url, body = find_request(service)
 
-    assert {*url.query, *(body or {})} <= needed
+            assert {*url.query, *(body or {})} <= needed
 
 
 @pytest.mark.rule(
@@ -95,32 +99,33 @@ async def test_omitted_parameters_are_not_sent(operation: str, service: aiorespo
     *("LI-20", "ML-05", "PC-03", "PLC-01", "POLL-01b", "POLL-07", "POLL-08", "POST-14", "PROD-08c", "PROD-10"),
     *("PROD-11", "PSET-03", "PSET-06", "TGT-02", "VCC-06", "DNR-06", "CARD-12", "AM-03"),
 )
-@pytest.mark.parametrize("operation", CALLS)
 @pytest.mark.parametrize("keep_unknown", [False, True])
-async def test_every_field_is_read(operation: str, service: aioresponses, *, keep_unknown: bool) -> None:
-    payload, records = build_answer(OPERATIONS[operation])
-    answer_any_method(service, payload)
-
+async def test_every_field_is_read(subtests: pytest.Subtests, service: aioresponses, *, keep_unknown: bool) -> None:
     async with make_session(keep_unknown=keep_unknown) as session:
-        found = await make_call(session, operation, build_arguments(operation))
+        for operation, row in CALLS.items():
+            payload, records = build_answer(row)
+            with subtests.test(operation):
+                answer_next(service, payload)
+                found = await make_call(session, operation, build_arguments(operation))
 
-    if OPERATIONS[operation]["response"]["record"] != "unspecified":
-        assert to_plain(found) == records, f"operations.toml {operation}"
+                if row["response"]["record"] != "unspecified":
+                    assert to_plain(found) == records
 
 
 @pytest.mark.rule("CARD-11", "ACC-03")
-@pytest.mark.parametrize("operation", [name for name in CALLS if OPERATIONS[name]["response"]["shape"] == "single"])
 async def test_a_record_in_an_array_of_one_is_the_record(
-    operation: str, service: aioresponses, session: Session
+    subtests: pytest.Subtests, service: aioresponses, session: Session
 ) -> None:
-    payload, records = build_answer(OPERATIONS[operation])
-    answer_any_method(service, {**payload, "data": records})
-
-    assert to_plain(await make_call(session, operation, build_arguments(operation))) == records
+    for operation, row in CALLS.items():
+        payload, records = build_answer(row)
+        if row["response"]["shape"] == "single":
+            with subtests.test(operation):
+                answer_next(service, {**payload, "data": records})
+                assert to_plain(await make_call(session, operation, build_arguments(operation))) == records
 
 
 BOUNDS = [
-    pytest.param(operation, row["name"], *values, id=f"{operation} {row['name']} {kind}")
+    (operation, row["name"], kind, *values)
     for operation in CALLS
     for row in list_parameters(OPERATIONS[operation])
     for kind, values in list_bounds(row).items()
@@ -132,15 +137,14 @@ BOUNDS = [
     *("ML-01", "ML-02b", "POLL-01", "POLL-02", "POLL-09", "POST-05", "POST-10", "POST-11", "PROD-01", "PROD-10"),
     *("TAP-01b", "VCC-01", "VCC-01b", "VCC-01c", "VCC-01d", "VCC-01e", "VCC-07"),
 )
-@pytest.mark.parametrize(("operation", "name", "within", "beyond"), BOUNDS)
-async def test_bounds_are_the_contract_s(
-    operation: str, name: str, within: Any, beyond: Any, *, service: aioresponses, session: Session
-) -> None:
-    answer_any_method(service, build_answer(OPERATIONS[operation])[0])
-    values = build_arguments(operation)
-    with pytest.raises(InvalidArgument) as caught:
-        await make_call(session, operation, {**values, name: beyond})
-    assert caught.value.parameter == name, f"operations.toml {operation}, {name}"
-    assert re.search(r"\d", caught.value.rule), "the rule names its bound"
-    assert not service.requests
-    await make_call(session, operation, {**values, name: within})
+async def test_bounds_are_the_contract_s(subtests: pytest.Subtests, service: aioresponses, session: Session) -> None:
+    for operation, name, kind, within, beyond in BOUNDS:
+        values = build_arguments(operation)
+        with subtests.test(f"{operation} {name} {kind}"):
+            answer_next(service, build_answer(OPERATIONS[operation])[0])
+            with pytest.raises(InvalidArgument) as caught:
+                await make_call(session, operation, {**values, name: beyond})
+            assert caught.value.parameter == name
+            assert re.search(r"\d", caught.value.rule), "the rule names its bound"
+            assert not service.requests
+            await make_call(session, operation, {**values, name: within})

@@ -26,10 +26,11 @@ def test_every_call_of_the_advertising_api_is_one_of_a_user() -> None:
 
 @pytest.mark.rule("AUTH-27")
 @pytest.mark.parametrize("credentials", APPS, ids=lambda credentials: type(credentials).__name__)
-@pytest.mark.parametrize("operation", CALLS)
-async def test_an_app_without_a_user_calls_nothing_of_it(operation: str, credentials: Any) -> None:
+async def test_an_app_without_a_user_calls_nothing_of_it(subtests: pytest.Subtests, credentials: Any) -> None:
     async with Session(credentials, endpoints=NOWHERE) as session:
-        with pytest.raises(AccessDenied) as caught:
-            bind(operation, session)
-    assert str(caught.value) == "the advertising API needs the token of a user; pass UserCredentials"
-    assert caught.value.sent is Sent.NO
+        for operation in CALLS:
+            with subtests.test(operation):
+                with pytest.raises(AccessDenied) as caught:
+                    bind(operation, session)
+                assert str(caught.value) == "the advertising API needs the token of a user; pass UserCredentials"
+                assert caught.value.sent is Sent.NO

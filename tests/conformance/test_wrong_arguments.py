@@ -6,7 +6,7 @@ The operations of the service are in `test_random_parameters.py`.
 import asyncio
 import inspect
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from itertools import chain
 from pathlib import Path
@@ -32,6 +32,10 @@ Call = Callable[..., Any]
 WRONG: tuple[Any, ...] = (
     *(None, 5, -1, 1.5, float("nan"), float("inf"), True, "", "x", "a\nb", b"x"),
     *([], [1], ["a"], {}, {"a": 1}, (), {1, 2}, object(), print, int, datetime(2026, 1, 1), date(2026, 1, 1)),  # noqa: DTZ001 - one without a time zone
+)
+FEW = (None, 5, float("nan"), "a\nb", b"x", ["a"], {"a": 1}, object())
+VALUES = pytest.mark.parametrize(
+    "values", [pytest.param(FEW, id="few"), pytest.param(WRONG, id="all", marks=pytest.mark.long)]
 )
 ROWS = [{"email": "someone@example.test"}]
 KEY = SigningKey("secret")
@@ -138,11 +142,11 @@ def test_the_keywords_of_a_typed_dictionary_are_tested() -> None:
     assert {"concurrency", "journal", "phone_region"} <= {each.name for each in list_parameters(AudienceUsers.upload)}
 
 
-async def find_internal_failures(function: Call, right: Mapping[str, Any]) -> AsyncIterator[str]:
+async def find_internal_failures(function: Call, right: Mapping[str, Any], values: Sequence[Any]) -> AsyncIterator[str]:
     """Replace one argument after the other by what is wrong, and yield the failures that are none of ours."""
     arguments = fill_in(function, right)
     for parameter in list_parameters(function):
-        for wrong in () if parameter.name in _INTERNAL else WRONG:
+        for wrong in () if parameter.name in _INTERNAL else values:
             error = await call(function, {**arguments, parameter.name: wrong})
             if error is not None and not is_refusal(error):
                 at = traceback.extract_tb(error.__traceback__)[-1]
@@ -173,12 +177,12 @@ def is_refusal(error: Exception) -> bool:
     return isinstance(error, TypeError | ValueError) and is_raised
 
 
-async def find_all(calls: Mapping[str, tuple[Call, Mapping[str, Any]]]) -> list[str]:
+async def find_all(calls: Mapping[str, tuple[Call, Mapping[str, Any]]], values: Sequence[Any]) -> list[str]:
     """Return the internal failures of all calls."""
     return [
         f"{name}({failure})"
         for name, (function, right) in calls.items()
-        async for failure in find_internal_failures(function, right)
+        async for failure in find_internal_failures(function, right, values)
     ]
 
 
@@ -188,12 +192,14 @@ def work_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-async def test_functions_and_classes_refuse_wrong_arguments(tmp_path: Path) -> None:
-    assert await find_all(list_plain_calls(tmp_path)) == []
+@VALUES
+async def test_functions_and_classes_refuse_wrong_arguments(tmp_path: Path, values: Sequence[Any]) -> None:
+    assert await find_all(list_plain_calls(tmp_path), values) == []
 
 
+@VALUES
 @pytest.mark.parametrize("are_jobs", [False, pytest.param(True, marks=pytest.mark.long)])
-async def test_methods_of_a_session_refuse_wrong_arguments(*, are_jobs: bool) -> None:
+async def test_methods_of_a_session_refuse_wrong_arguments(values: Sequence[Any], *, are_jobs: bool) -> None:
     config = SandboxConfig(rate_limits=False)
     async with (
         Sandbox(config=config, clock=VirtualClock(mode="jump")) as sandbox,
@@ -201,4 +207,4 @@ async def test_methods_of_a_session_refuse_wrong_arguments(*, are_jobs: bool) ->
     ):
         calls = list_calls_of_a_session(session, sandbox)
         chosen = {name: call for name, call in calls.items() if name.startswith(JOBS) is are_jobs}
-        assert await find_all(chosen) == []
+        assert await find_all(chosen, values) == []

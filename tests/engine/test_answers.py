@@ -1,6 +1,6 @@
 """Answers of every kind, as the caller of a typed method sees them."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -37,10 +37,13 @@ def service() -> Iterator[aioresponses]:
         yield service
 
 
+def make_session() -> Session:
+    return Session(CREDENTIALS, endpoints=ENDPOINTS, retries=Retries.none(), request_id_header="X-Request-Id")
+
+
 @pytest.fixture
 async def session() -> AsyncIterator[Session]:
-    retries = Retries.none()
-    async with Session(CREDENTIALS, endpoints=ENDPOINTS, retries=retries, request_id_header="X-Request-Id") as session:
+    async with make_session() as session:
         yield session
 
 
@@ -51,33 +54,35 @@ async def catch_error(session: Session) -> SvcError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (301, ApiError),
-        (304, ApiError),
-        (400, BadRequest),
-        (401, Unauthorized),
-        (403, Forbidden),
-        (404, NotFound),
-        (409, Conflict),
-        (429, RateLimited),
-        (500, ServerError),
-        (503, ServerError),
-    ],
-)
+KINDS: Mapping[int, type[ApiError]] = {
+    301: ApiError,
+    304: ApiError,
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    429: RateLimited,
+    500: ServerError,
+    503: ServerError,
+}
+
+
 @pytest.mark.parametrize("body", ["", "<html>no</html>", '{"errors":[{"code":"SOME_CODE","message":"m"}]}', '{"err'])
 async def test_a_refusal_is_known_by_its_status_whatever_its_body(
-    service: aioresponses, session: Session, status: int, kind: type[ApiError], body: str
+    subtests: pytest.Subtests, service: aioresponses, body: str
 ) -> None:
-    service.get(URL, status=status, body=body, headers={"x-request-id": "r-1"})
-    error = await catch_error(session)
+    for status, kind in KINDS.items():
+        service.get(URL, status=status, body=body, headers={"x-request-id": "r-1"})
+        with subtests.test(status=status):
+            async with make_session() as session:
+                error = await catch_error(session)
 
-    assert isinstance(error, ApiError)
-    assert type(error) is kind
-    assert (error.status, error.request_id) == (status, "r-1")
-    assert error.sent is (Sent.MAYBE if status >= 500 else Sent.YES)
-    assert error.has_code("SOME_CODE") == ("SOME_CODE" in body)
+            assert isinstance(error, ApiError)
+            assert type(error) is kind
+            assert (error.status, error.request_id) == (status, "r-1")
+            assert error.sent is (Sent.MAYBE if status >= 500 else Sent.YES)
+            assert error.has_code("SOME_CODE") == ("SOME_CODE" in body)
 
 
 @pytest.mark.rule("AUTH-17", "ERR-01")

@@ -160,29 +160,19 @@ REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...],
 }
 
 
-def describe(value: object) -> str:
-    return "function" if callable(value) else repr(value)
-
-
-CASES = [
-    pytest.param(make, name, value, rule, id=f"{about} {name}={describe(value)}")
-    for about, (make, settings) in REFUSED.items()
-    for name, (values, rule) in settings.items()
-    for value in values
-]
-
-
 def describe_refusal(make: Callable[..., object], **settings: Any) -> str:
     with pytest.raises(InvalidArgument) as caught:
         make(**settings)
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("make", "name", "value", "rule"), CASES)
-def test_a_setting_of_a_wrong_type_is_refused_where_it_is_given(
-    make: Callable[..., object], name: str, value: object, rule: str
-) -> None:
-    assert describe_refusal(make, **{name: value}) == f"{name} {rule}"
+@pytest.mark.parametrize("about", REFUSED)
+def test_a_setting_of_a_wrong_type_is_refused_where_it_is_given(subtests: pytest.Subtests, about: str) -> None:
+    make, settings = REFUSED[about]
+    for name, (values, rule) in settings.items():
+        with subtests.test(name):
+            for value in values:
+                assert describe_refusal(make, **{name: value}) == f"{name} {rule}", value
 
 
 def test_what_a_setting_may_be_is_accepted() -> None:

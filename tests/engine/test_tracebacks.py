@@ -79,24 +79,25 @@ def find_leaks(error: BaseException) -> list[str]:
     return find_shown(error, SECRET)
 
 
-@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("call", CALLS)
-async def test_no_frame_and_no_exception_shows_a_secret(peer: Peer, call: str, failure: str) -> None:
+async def test_no_frame_and_no_exception_shows_a_secret(subtests: pytest.Subtests, peer: Peer, call: str) -> None:
     credentials, make_call = CALLS[call]
-    peer.script = peer.answer(FAILURES[failure], close=True)
-    session = Session(
-        credentials,
-        app=APP if credentials is SCOPED else None,
-        endpoints=Endpoints(base_url=peer.url, ads_url=peer.url),
-        retries=Retries(attempts=2, first_wait=0),
-        governor=Governor(max_wait=0),
-        proxy=peer.url.replace("//", "//user:hush-proxy@"),
-    )
-    async with session:
-        try:
-            await make_call(session)
-        except SvcError as error:
-            assert find_leaks(error) == []
+    for failure, answer in FAILURES.items():
+        peer.script = peer.answer(answer, close=True)
+        session = Session(
+            credentials,
+            app=APP if credentials is SCOPED else None,
+            endpoints=Endpoints(base_url=peer.url, ads_url=peer.url),
+            retries=Retries(attempts=2, first_wait=0),
+            governor=Governor(max_wait=0),
+            proxy=peer.url.replace("//", "//user:hush-proxy@"),
+        )
+        with subtests.test(failure):
+            async with session:
+                try:
+                    await make_call(session)
+                except SvcError as error:
+                    assert find_leaks(error) == []
 
 
 async def test_of_a_connection_that_fails_only_what_the_system_said_is_kept(transport: Transport) -> None:

@@ -64,7 +64,7 @@ async def restart_often(service: CountingService, *, limit: int, is_restored: bo
 
 @KINDS
 @pytest.mark.parametrize("service_type", [CountingService, SilentService])
-@pytest.mark.parametrize("limit", [90, pytest.param(600, marks=pytest.mark.long)])
+@pytest.mark.parametrize("limit", [30, *(pytest.param(limit, marks=pytest.mark.long) for limit in (90, 600))])
 async def test_twenty_restarts_a_window_cost_no_refusal(
     clock: DrivenClock, kind: Kind, service_type: type[CountingService], limit: int
 ) -> None:

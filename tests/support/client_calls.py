@@ -74,10 +74,14 @@ def bind(operation: str, session: Session, ids: Mapping[str, str] = BOUND_IDS) -
 
 CALLS: Mapping[str, Row] = {name: row for name, row in OPERATIONS.items() if name not in WITHOUT_CALL}
 
+_parameters: dict[str, Mapping[str, inspect.Parameter]] = {}
+
 
 def read_parameters(operation: str, session: Session) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of the method that makes a call."""
-    return inspect.signature(bind(operation, session), eval_str=True).parameters
+    if operation not in _parameters:  # to read a signature takes longer than to make the call
+        _parameters[operation] = inspect.signature(bind(operation, session), eval_str=True).parameters
+    return _parameters[operation]
 
 
 def has_default(parameter: inspect.Parameter) -> bool:

@@ -10,7 +10,7 @@ from aioresponses import aioresponses
 from svc_async import Endpoints, Retries, Session, UserCredentials
 from tests.support.session_options import SessionOptions
 
-__all__ = ["ENDPOINTS", "METHODS", "answer_any_method", "make_session", "service", "session"]
+__all__ = ["ENDPOINTS", "METHODS", "answer_any_method", "answer_next", "make_session", "service", "session"]
 
 ENDPOINTS = Endpoints(
     base_url="https://base.example.test",
@@ -34,6 +34,13 @@ def answer_any_method(
     """Answer one request of each method, or all of them, whatever its path."""
     for method in METHODS:
         service.add(re.compile(".*"), method, payload=payload, status=status, repeat=repeat)
+
+
+def answer_next(service: aioresponses, payload: dict[str, object]) -> None:
+    """Answer the next request, and forget those before."""
+    service.clear()
+    service.requests.clear()
+    answer_any_method(service, payload)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from svc_async.engine.paging import Pager
 from svc_async.platform.filtered_stream import Rule
 from tests.support.client_calls import CALLS, bind, read_parameters
 from tests.support.contract import OPERATIONS, build_answer, build_arguments, list_parameters
-from tests.support.fake_http import answer_any_method, make_session
+from tests.support.fake_http import answer_any_method, answer_next, make_session
 
 WRONG: Mapping[str, Sequence[Any]] = {
     "string": (["a", "b"], True, 5.0, b"x", {"a": "b"}, date(2026, 1, 2)),
@@ -50,23 +50,26 @@ async def test_a_value_of_another_kind_is_refused(
 ) -> None:
     for operation in CALLS:
         taken = read_parameters(operation, session)
-        for row, wrong in list_wrong_values(operation):
-            if row["name"] in taken:
-                with subtests.test(operation, name=row["name"], wrong=wrong):
+        with subtests.test(operation):
+            for row, wrong in list_wrong_values(operation):
+                if row["name"] in taken:
                     with pytest.raises(InvalidArgument) as caught:
                         await make_call(session, operation, {row["name"]: wrong})
-                    assert caught.value.parameter == row["name"]
+                    assert caught.value.parameter == row["name"], wrong
                     assert caught.value.rule.startswith(tuple(WORDS[row["type"]]))
     assert not service.requests
 
 
-@pytest.mark.parametrize("operation", CALLS)
-async def test_an_id_is_a_string_or_a_whole_number(operation: str, service: aioresponses, session: Session) -> None:
-    rows = list_parameters(OPERATIONS[operation])
-    ids = [row["name"] for row in rows if row["name"].endswith("_id") and row["type"] in {"string", "long"}]
-    for kind in (str, int):
-        answer_any_method(service, build_answer(OPERATIONS[operation])[0])
-        await make_call(session, operation, {name: kind(7) for name in ids})
+async def test_an_id_is_a_string_or_a_whole_number(
+    subtests: pytest.Subtests, service: aioresponses, session: Session
+) -> None:
+    for operation, row in CALLS.items():
+        types = {each["name"]: each["type"] for each in list_parameters(row)}
+        ids = [name for name, type_ in types.items() if name.endswith("_id") and type_ in {"string", "long"}]
+        for kind in (str, int):
+            with subtests.test(operation, kind=kind):
+                answer_next(service, build_answer(row)[0])
+                await make_call(session, operation, {name: kind(7) for name in ids})
 
 
 async def make_call(session: Session, operation: str, changes: Mapping[str, Any]) -> None:
