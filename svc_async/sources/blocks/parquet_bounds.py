@@ -92,7 +92,7 @@ def check_footer(file: BinaryIO, size: int) -> None:
         raise ExcessiveFile(f"has more than {MAX_FOOTER >> 20} MiB of metadata")
     if length > _UNCHECKED_FOOTER:
         file.seek(size - 8 - length)
-        if count_structs(file.read(length), _MAX_STRUCTS) >= _MAX_STRUCTS:
+        if count_structs(file.read(length), _MAX_STRUCTS + 1) > _MAX_STRUCTS:
             raise ExcessiveFile(f"has metadata of more than {_MAX_STRUCTS:,} parts; use larger row groups")
 
 

@@ -136,16 +136,17 @@ class _Counter(_CompactReader):
 
 
 def count_structs(content: bytes, limit: int) -> int:
-    """Return how many structs the metadata of a file consists of.
+    """Return how many structs the metadata of a file consists of, or the limit if there are more.
 
     Raises:
-        DamagedPage: they cannot be read, or there are more than the limit.
+        DamagedPage: they cannot be read.
     """
     counter = _Counter(content, limit)
     try:
         counter.read_struct()
-    except _Truncated:
-        raise DamagedPage from None
+    except (_Truncated, DamagedPage):
+        if counter.structs < limit:
+            raise DamagedPage from None
     return counter.structs
 
 
