@@ -24,7 +24,6 @@ EXAMPLES = pytest.mark.parametrize("examples", [20, pytest.param(300, marks=pyte
 Sizes = tuple[int, int]
 SIZES = st.tuples(st.integers(1, 60), st.integers(1, 40))
 """Bytes of a fragment, and of what is read at a time."""
-COMPLETE = SourceSettings(mapping={"*": "-"})
 CELLS = st.one_of(
     st.text("ab,;\"'\r\n é", max_size=6),
     st.sampled_from(["a@b.de", "", "n/a", 'x"y', "sep=;", "\u2028", "12345"]),
@@ -66,37 +65,26 @@ def read_in_parts(path: Path, reading: SourceSettings, block_size: int) -> Seque
 
 
 @EXAMPLES
-def test_fragments_of_csv_are_the_whole_file(write: Write, examples: int) -> None:
+@pytest.mark.parametrize(
+    "reading",
+    [
+        pytest.param(SourceSettings(mapping={"*": "-"}), id="with a header"),
+        pytest.param(SourceSettings(header=("email", "handle")), id="without a header"),
+    ],
+)
+def test_fragments_of_csv_are_the_whole_file(write: Write, reading: SourceSettings, examples: int) -> None:
     @settings(max_examples=examples)
     @given(tables(), SIZES)
     def check(text: bytes, sizes: Sizes) -> None:
         path = write(text)
-        reading = attrs.evolve(COMPLETE, fragment_size=sizes[0])
+        divided = attrs.evolve(reading, fragment_size=sizes[0])
         try:
-            whole = read_whole(path, reading)
+            whole = read_whole(path, divided)
         except UnusableFile:
             with pytest.raises(UnusableFile):
-                read_in_parts(path, reading, sizes[1])
+                read_in_parts(path, divided, sizes[1])
         else:
-            assert read_in_parts(path, reading, sizes[1]) == whole
-
-    check()
-
-
-@EXAMPLES
-def test_fragments_of_csv_without_header_are_the_whole_file(write: Write, examples: int) -> None:
-    @settings(max_examples=examples)
-    @given(tables(), SIZES)
-    def check(text: bytes, sizes: Sizes) -> None:
-        path = write(text)
-        reading = SourceSettings(header=("email", "handle"), fragment_size=sizes[0])
-        try:
-            whole = read_whole(path, reading)
-        except UnusableFile:
-            with pytest.raises(UnusableFile):
-                read_in_parts(path, reading, sizes[1])
-        else:
-            assert read_in_parts(path, reading, sizes[1]) == whole
+            assert read_in_parts(path, divided, sizes[1]) == whole
 
     check()
 
