@@ -26,6 +26,15 @@ _CALLS = ("tests/conformance/test_client_rows.py", "tests/conformance/test_clien
 _TESTS: Mapping[str, Sequence[str]] = {
     "ads": ("tests/ads", *_CALLS),
     "handles": ("tests/ads", "tests/engine", *_CALLS),
+    "monitoring": (
+        "tests/monitoring",
+        "tests/engine/test_http_log.py",
+        "tests/engine/test_events_of_calls.py",
+        "tests/cli/test_commands.py",
+        "tests/batch/test_events_of_jobs.py",
+        "tests/webhooks/test_what_is_reported.py",
+        "tests/lint/test_configuration.py",
+    ),
     "platform": ("tests/platform", *_CALLS),
     "profiles": ("tests/engine", "tests/cli"),
     "state": ("tests/state", "tests/webhooks/test_shared_events.py"),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
+from svc_async.sandbox.push.deliveries import DeliveryFaults
 from tests.support.raw_client import open_raw_client
 from tests.support.v2_client import RecordingReceiver, V2Client
 
@@ -206,6 +207,12 @@ async def test_faults_of_one_delivery_are_of_no_other(v2: V2Client, hook: Record
     faults.clear()
     await v2.sandbox.deliver({"number": 4})
     assert len(hook.bodies) == 7
+
+
+def test_a_secret_that_signs_a_delivery_is_not_shown() -> None:
+    faults = DeliveryFaults()
+    faults.next(sign_with="hush")
+    assert "hush" not in repr(faults)
 
 
 async def test_a_delivery_may_come_late_or_after_the_next(v2: V2Client, hook: RecordingReceiver) -> None:
