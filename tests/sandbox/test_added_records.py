@@ -48,19 +48,17 @@ OF_ACCOUNTS: Mapping[str, Callable[[Sandbox, Any], object]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("adder", "name", "value", "rule"),
-    [
-        pytest.param(adder, name, value, rule, id=f"{adder}-{name}={value!r}")
-        for adder, rows in (("add_line_item", LINE_ITEM), ("add_campaign", CAMPAIGN))
-        for name, (values, rule) in rows.items()
-        for value in values
-    ],
-)
-def test_an_impossible_value_is_refused(adder: str, name: str, value: object, rule: str) -> None:
-    with pytest.raises(ValueError, match="must be") as caught:
-        getattr(Sandbox(), adder)(**{name: value})
-    assert str(caught.value) == f"{name} {rule}"
+@pytest.mark.parametrize(("adder", "table"), [("add_line_item", LINE_ITEM), ("add_campaign", CAMPAIGN)])
+def test_an_impossible_value_is_refused(
+    adder: str, table: Mapping[str, tuple[tuple[Any, ...], str]], subtests: pytest.Subtests
+) -> None:
+    sandbox = Sandbox()
+    for name, (values, rule) in table.items():
+        for value in values:
+            with subtests.test(name=name, value=value):
+                with pytest.raises(ValueError, match="must be") as caught:
+                    getattr(sandbox, adder)(**{name: value})
+                assert str(caught.value) == f"{name} {rule}"
 
 
 @pytest.mark.parametrize(
@@ -78,24 +76,22 @@ def test_an_unknown_field_is_refused(adder: str, given: str, advice: str) -> Non
     assert str(caught.value) == f"{adder}() got an unexpected keyword argument {given!r}; {advice}"
 
 
-@pytest.mark.parametrize(
-    ("name", "enum"),
-    [
+def test_a_field_takes_the_values_of_the_contract(subtests: pytest.Subtests) -> None:
+    for name, enum in [
         ("objective", "LineItemObjective"),
         ("goal", "LineItemGoal"),
         ("product_type", "AdProductType"),
         ("entity_status", "EntityStatus"),
         ("audience_expansion", "AudienceExpansion"),
         ("pay_by", "PayBy"),
-    ],
-)
-def test_a_field_takes_the_values_of_the_contract(name: str, enum: str) -> None:
-    sandbox, stated = Sandbox(), ENUMS[enum]["values"]
-    possible: list[dict[str, Any]] = [{name: value} for value in stated]
-    assert len({sandbox.add_line_item(**given) for given in possible}) == len(stated)
-    impossible: dict[str, Any] = {name: "OTHER"}
-    with pytest.raises(ValueError, match=rf"^{name} must be one of {', '.join(stated)}"):
-        sandbox.add_line_item(**impossible)
+    ]:
+        with subtests.test(name=name, enum=enum):
+            sandbox, stated = Sandbox(), ENUMS[enum]["values"]
+            possible: list[dict[str, Any]] = [{name: value} for value in stated]
+            assert len({sandbox.add_line_item(**given) for given in possible}) == len(stated)
+            impossible: dict[str, Any] = {name: "OTHER"}
+            with pytest.raises(ValueError, match=rf"^{name} must be one of {', '.join(stated)}"):
+                sandbox.add_line_item(**impossible)
 
 
 async def test_a_line_item_has_the_fields_that_it_is_given(raw: RawClient) -> None:
@@ -133,11 +129,14 @@ async def test_a_line_item_takes_a_daily_budget_if_its_campaign_says_so(raw: Raw
     assert (got.status, got.data["campaign_id"]) == (200, campaign)
 
 
-@pytest.mark.parametrize("time", ["tomorrow", "2026-06-01", "2026-06-01T00:00:00+02:00", ""])
-def test_a_time_as_text_is_iso_8601_in_utc(time: str) -> None:
-    for adder in (Sandbox().add_line_item, Sandbox().add_campaign):
-        with pytest.raises(ValueError, match="^end_time must be ISO 8601 in UTC, such as 2026-06-01T00:00:00Z$"):
-            adder(end_time=time)
+def test_a_time_as_text_is_iso_8601_in_utc(subtests: pytest.Subtests) -> None:
+    for time in ["tomorrow", "2026-06-01", "2026-06-01T00:00:00+02:00", ""]:
+        with subtests.test(time=time):
+            for adder in (Sandbox().add_line_item, Sandbox().add_campaign):
+                with pytest.raises(
+                    ValueError, match="^end_time must be ISO 8601 in UTC, such as 2026-06-01T00:00:00Z$"
+                ):
+                    adder(end_time=time)
 
 
 def test_an_id_is_of_one_record() -> None:

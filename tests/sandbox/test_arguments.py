@@ -120,45 +120,44 @@ HUB: dict[str, tuple[Callable[[Any], Callable[..., object]], tuple[Any, ...], st
 }
 
 
-def list_cases(table: dict[str, tuple[tuple[Any, ...], str]]) -> list[Any]:
-    rows = [(name, value, rule) for name, (values, rule) in table.items() for value in values]
-    return [pytest.param(*row, id=f"{row[0]}={row[1]!r}") for row in rows]
+async def test_an_event_is_not_made_of_a_wrong_argument(sandbox: Sandbox, subtests: pytest.Subtests) -> None:
+    for name, value, rule in ((name, value, rule) for name, (values, rule) in TRIGGER.items() for value in values):
+        with subtests.test(name=name, value=value):
+            arguments: dict[str, Any] = {"event_type": "post.create", name: value}
+            with pytest.raises(ValueError, match="must be") as caught:
+                await sandbox.trigger(arguments.pop("event_type"), **arguments)
+            assert str(caught.value) == f"{name} {rule}"
 
 
-@pytest.mark.parametrize(("name", "value", "rule"), list_cases(TRIGGER))
-async def test_an_event_is_not_made_of_a_wrong_argument(sandbox: Sandbox, name: str, value: object, rule: str) -> None:
-    arguments: dict[str, Any] = {"event_type": "post.create", name: value}
-    with pytest.raises(ValueError, match="must be") as caught:
-        await sandbox.trigger(arguments.pop("event_type"), **arguments)
-    assert str(caught.value) == f"{name} {rule}"
+async def test_what_is_no_json_object_is_not_delivered(sandbox: Sandbox, subtests: pytest.Subtests) -> None:
+    events: list[Any] = ["x", None, ["x"], b"{}", {"x": object()}, {"x": {"y": {1, 2}, "z": 1j}}]
+    for event in events:
+        with subtests.test(event=event):
+            with pytest.raises(ValueError, match="must be") as caught:
+                await sandbox.deliver(event)
+            assert str(caught.value) == f"event {JSON}"
 
 
-@pytest.mark.parametrize("event", ["x", None, ["x"], b"{}", {"x": object()}, {"x": {"y": {1, 2}, "z": 1j}}])
-async def test_what_is_no_json_object_is_not_delivered(sandbox: Sandbox, event: Any) -> None:
-    with pytest.raises(ValueError, match="must be") as caught:
-        await sandbox.deliver(event)
-    assert str(caught.value) == f"event {JSON}"
-
-
-@pytest.mark.parametrize(("name", "value", "rule"), list_cases(FAULTS))
-async def test_a_wrong_fault_of_deliveries_is_not_armed(sandbox: Sandbox, name: str, value: object, rule: str) -> None:
+async def test_a_wrong_fault_of_deliveries_is_not_armed(sandbox: Sandbox, subtests: pytest.Subtests) -> None:
     faults = sandbox.deliveries.faults
-    with pytest.raises(ValueError, match="must be") as caught:
-        faults.next(**{name: value})  # type: ignore[arg-type]  # which is refused
-    assert str(caught.value) == f"{name} {rule}"
-    assert not faults.armed
+    for name, value, rule in ((name, value, rule) for name, (values, rule) in FAULTS.items() for value in values):
+        with subtests.test(name=name, value=value):
+            with pytest.raises(ValueError, match="must be") as caught:
+                faults.next(**{name: value})
+            assert str(caught.value) == f"{name} {rule}"
+            assert not faults.armed
 
 
-@pytest.mark.parametrize("name", [*HUB])
-async def test_a_stream_does_not_do_what_it_cannot(v2: V2Client, name: str) -> None:
+async def test_a_stream_does_not_do_what_it_cannot(v2: V2Client, subtests: pytest.Subtests) -> None:
     hub = v2.sandbox.streams["activity"]
-    function, values, rule = HUB[name]
-    for value in values:
-        with pytest.raises(ValueError, match="must be") as caught:
-            function(hub)(value)
-        assert rule in str(caught.value)
-    async with v2.stream("/2/activity/stream") as answer:
-        assert answer.status == 200
+    for name, (function, values, rule) in HUB.items():
+        with subtests.test(name=name):
+            for value in values:
+                with pytest.raises(ValueError, match="must be") as caught:
+                    function(hub)(value)
+                assert rule in str(caught.value)
+            async with v2.stream("/2/activity/stream") as answer:
+                assert answer.status == 200
 
 
 async def test_what_cannot_answer_is_no_target(sandbox: Sandbox) -> None:

@@ -29,11 +29,13 @@ async def test_criteria_give_a_size(raw: RawClient) -> None:
 
 
 @pytest.mark.rule("EST-01")
-@pytest.mark.parametrize("criteria", [{}, "BROAD_KEYWORD", None, 7, ["BROAD_KEYWORD"], [{}], [{"targeting_type": 7}]])
-async def test_criteria_are_an_array_of_objects(raw: RawClient, criteria: Any) -> None:
-    got = await estimate(raw, {"targeting_criteria": criteria})
-    assert (got.status, got.rule) == (400, "EST-01")
-    assert got.codes[0][1].startswith("targeting_criteria")
+async def test_criteria_are_an_array_of_objects(raw: RawClient, subtests: pytest.Subtests) -> None:
+    wrong: list[Any] = [{}, "BROAD_KEYWORD", None, 7, ["BROAD_KEYWORD"], [{}], [{"targeting_type": 7}]]
+    for criteria in wrong:
+        with subtests.test(criteria=criteria):
+            got = await estimate(raw, {"targeting_criteria": criteria})
+            assert (got.status, got.rule) == (400, "EST-01")
+            assert got.codes[0][1].startswith("targeting_criteria")
 
 
 @pytest.mark.rule("EST-01")
@@ -46,10 +48,11 @@ async def test_criteria_are_required(raw: RawClient) -> None:
 
 
 @pytest.mark.rule("EST-01b")
-@pytest.mark.parametrize("value", ["eq", "LT", "", 1, None])
-async def test_the_operator_is_one_of_two(raw: RawClient, value: Any) -> None:
-    got = await estimate(raw, {"targeting_criteria": [KEYWORD], "operator_type": value})
-    assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "operator_type")], "EST-01b")
+async def test_the_operator_is_one_of_two(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for value in ["eq", "LT", "", 1, None]:
+        with subtests.test(value=value):
+            got = await estimate(raw, {"targeting_criteria": [KEYWORD], "operator_type": value})
+            assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "operator_type")], "EST-01b")
 
 
 @pytest.mark.rule("EST-01c")

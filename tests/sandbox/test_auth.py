@@ -107,39 +107,35 @@ async def test_a_signed_call_is_answered(raw: RawClient) -> None:
 
 
 @pytest.mark.rule("AUTH-01b", "AUTH-01f")
-@pytest.mark.parametrize(
-    "name",
-    [
+async def test_each_header_parameter_is_required(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for name in [
         "oauth_consumer_key",
         "oauth_nonce",
         "oauth_signature_method",
         "oauth_timestamp",
         "oauth_token",
         "oauth_version",
-    ],
-)
-async def test_each_header_parameter_is_required(raw: RawClient, name: str) -> None:
-    header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}", **{name: None})
-    got = await raw("GET", PATH, authorization=header)
-    assert (got.status, got.codes) == (401, [("UNAUTHORIZED_ACCESS", None)])
-    assert name in got.json["errors"][0]["message"]
+    ]:
+        with subtests.test(name=name):
+            header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}", **{name: None})
+            got = await raw("GET", PATH, authorization=header)
+            assert (got.status, got.codes) == (401, [("UNAUTHORIZED_ACCESS", None)])
+            assert name in got.json["errors"][0]["message"]
 
 
 @pytest.mark.rule("AUTH-01", "AUTH-01c")
-@pytest.mark.parametrize(
-    "changes",
-    [
+async def test_wrong_header_parameters_are_refused(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for changes in [
         {"oauth_signature_method": "PLAINTEXT"},
         {"oauth_version": "2.0"},
         {"oauth_nonce": "nönce"},
         {"oauth_timestamp": "soon"},
         {"oauth_consumer_key": "nobody"},
-    ],
-)
-async def test_wrong_header_parameters_are_refused(raw: RawClient, changes: dict[str, str]) -> None:
-    header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}", **changes)
-    got = await raw("GET", PATH, authorization=header)
-    assert (got.status, got.codes) == (401, [("UNAUTHORIZED_ACCESS", None)])
+    ]:
+        with subtests.test(changes=changes):
+            header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}", **changes)
+            got = await raw("GET", PATH, authorization=header)
+            assert (got.status, got.codes) == (401, [("UNAUTHORIZED_ACCESS", None)])
 
 
 async def test_a_header_that_is_none_is_refused(raw: RawClient) -> None:
@@ -175,11 +171,12 @@ async def test_a_nonce_is_valid_once(raw: RawClient) -> None:
     assert (await raw("GET", PATH, authorization=raw.sign("GET", url, oauth_nonce="again"))).status == 200
 
 
-@pytest.mark.parametrize(("seconds", "status"), [(-300, 200), (300, 200), (-301, 401), (301, 401)])
-async def test_a_timestamp_may_be_five_minutes_off(raw: RawClient, seconds: int, status: int) -> None:
-    moment = str(int(raw.sandbox.clock.now().timestamp()) + seconds)
-    header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}", oauth_timestamp=moment)
-    assert (await raw("GET", PATH, authorization=header)).status == status
+async def test_a_timestamp_may_be_five_minutes_off(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for seconds, status in [(-300, 200), (300, 200), (-301, 401), (301, 401)]:
+        with subtests.test(seconds=seconds, status=status):
+            moment = str(int(raw.sandbox.clock.now().timestamp()) + seconds)
+            header = raw.sign("GET", f"{raw.sandbox.ads_url}{PATH}", oauth_timestamp=moment)
+            assert (await raw("GET", PATH, authorization=header)).status == status
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(timestamp_skew=10)])

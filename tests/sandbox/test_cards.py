@@ -78,9 +78,8 @@ async def test_one_is_read_as_an_array_of_one(raw: RawClient, path: str) -> None
 
 
 @pytest.mark.rule("CARD-01", "CARD-08", "CARD-13")
-@pytest.mark.parametrize(
-    ("components", "card_type"),
-    [
+async def test_the_type_follows_from_the_components(raw: RawClient, path: str, subtests: pytest.Subtests) -> None:
+    for components, card_type in [
         ([media(), BUTTON], "IMAGE_APP"),
         ([DETAILS, media()], "IMAGE_WEBSITE"),
         ([media(VIDEO), BUTTON], "VIDEO_APP"),
@@ -91,33 +90,28 @@ async def test_one_is_read_as_an_array_of_one(raw: RawClient, path: str) -> None
         ([swipeable(VIDEO, "7_880302"), DETAILS], "VIDEO_CAROUSEL_WEBSITE"),
         ([swipeable(IMAGE, VIDEO), BUTTON], "MIXED_MEDIA_SINGLE_DEST_CAROUSEL_APP"),
         ([swipeable(IMAGE, VIDEO), DETAILS], "MIXED_MEDIA_SINGLE_DEST_CAROUSEL_WEBSITE"),
-    ],
-)
-async def test_the_type_follows_from_the_components(
-    raw: RawClient, path: str, components: list[dict[str, Any]], card_type: str
-) -> None:
-    got = await send(raw, "POST", path, name="Card", components=components)
-    assert (got.data["card_type"], got.data["components"]) == (card_type, components)
-    assert got.data["card_uri"] == f"card://{got.data['id']}"
-    assert (await raw("GET", f"{path}/{got.data['id']}")).data == [got.data]
+    ]:
+        with subtests.test(components=components, card_type=card_type):
+            got = await send(raw, "POST", path, name="Card", components=components)
+            assert (got.data["card_type"], got.data["components"]) == (card_type, components)
+            assert got.data["card_uri"] == f"card://{got.data['id']}"
+            assert (await raw("GET", f"{path}/{got.data['id']}")).data == [got.data]
 
 
 @pytest.mark.rule("CARD-01", "CARD-03")
-@pytest.mark.parametrize(
-    ("keys", "card_type"),
-    [
+async def test_slides_make_carousels_of_several_destinations(
+    raw: RawClient, path: str, subtests: pytest.Subtests
+) -> None:
+    for keys, card_type in [
         ((IMAGE, "3_880102"), "IMAGE_MULTI_DEST_CAROUSEL_WEBSITE"),
         ((VIDEO, "7_880302"), "VIDEO_MULTI_DEST_CAROUSEL_WEBSITE"),
         ((IMAGE, VIDEO), "MIXED_MEDIA_MULTI_DEST_CAROUSEL_WEBSITE"),
-    ],
-)
-async def test_slides_make_carousels_of_several_destinations(
-    raw: RawClient, path: str, keys: tuple[str, ...], card_type: str
-) -> None:
-    slides = [[media(key), DETAILS] for key in keys]
-    got = await send(raw, "POST", path, name="Slides", slides=slides)
-    assert (got.data["card_type"], got.data["slides"]) == (card_type, slides)
-    assert "components" not in got.data
+    ]:
+        with subtests.test(keys=keys, card_type=card_type):
+            slides = [[media(key), DETAILS] for key in keys]
+            got = await send(raw, "POST", path, name="Slides", slides=slides)
+            assert (got.data["card_type"], got.data["slides"]) == (card_type, slides)
+            assert "components" not in got.data
 
 
 @pytest.mark.rule("CARD-03")
@@ -147,9 +141,10 @@ async def test_the_name_is_required_and_bounded(raw: RawClient, path: str) -> No
 
 
 @pytest.mark.rule("CARD-04")
-@pytest.mark.parametrize(
-    "components",
-    [
+async def test_a_card_needs_one_medium_and_somewhere_to_go(
+    raw: RawClient, path: str, subtests: pytest.Subtests
+) -> None:
+    for components in [
         [],
         [media()],
         [DETAILS],
@@ -159,11 +154,10 @@ async def test_the_name_is_required_and_bounded(raw: RawClient, path: str) -> No
         [media(), {"type": ["DETAILS"]}],
         [media(), DETAILS, {}],
         [media(), "DETAILS"],
-    ],
-)
-async def test_a_card_needs_one_medium_and_somewhere_to_go(raw: RawClient, path: str, components: list[Any]) -> None:
-    got = await send(raw, "POST", path, name="n", components=components)
-    assert (got.status, got.rule) == (400, "CARD-04")
+    ]:
+        with subtests.test(components=components):
+            got = await send(raw, "POST", path, name="n", components=components)
+            assert (got.status, got.rule) == (400, "CARD-04")
 
 
 @pytest.mark.rule("CARD-04")

@@ -55,13 +55,15 @@ async def test_the_users_of_a_list_are_listed(ask: Ask, sandbox: Sandbox) -> Non
     assert kept_out["users"] == [{"email": [sha256(b"a@b.de").hexdigest()]}]
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "about"),
-    [("", 400, "list_id"), ("?list_id=none", 404, "such audience"), ("?list_id=1nmth&first=-1", 400, "first")],
-)
-async def test_a_list_that_cannot_be_listed_is_refused(ask: Ask, query: str, status: int, about: str) -> None:
-    got = await ask("GET", f"users{query}")
-    assert (got.status, about in got.json["detail"]) == (status, True)
+async def test_a_list_that_cannot_be_listed_is_refused(ask: Ask, subtests: pytest.Subtests) -> None:
+    for query, status, about in [
+        ("", 400, "list_id"),
+        ("?list_id=none", 404, "such audience"),
+        ("?list_id=1nmth&first=-1", 400, "first"),
+    ]:
+        with subtests.test(query=query, status=status, about=about):
+            got = await ask("GET", f"users{query}")
+            assert (got.status, about in got.json["detail"]) == (status, True)
 
 
 async def test_credentials_are_ready_to_use(ask: Ask, sandbox: Sandbox) -> None:
@@ -76,11 +78,12 @@ async def test_the_clock_is_advanced(ask: Ask, sandbox: Sandbox) -> None:
     assert (got.json, ran) == ({"time": "2026-06-10T12:02:00Z"}, [30])
 
 
-@pytest.mark.parametrize("body", [None, {}, {"seconds": "60"}, {"seconds": True}, {"seconds": -1}, {"seconds": 1e12}])
-async def test_the_clock_takes_a_number_of_seconds(ask: Ask, body: Any) -> None:
-    got = await ask("POST", "clock/advance", body)
-    assert (got.status, got.headers["Content-Type"]) == (400, "application/problem+json")
-    assert "seconds" in got.json["detail"]
+async def test_the_clock_takes_a_number_of_seconds(ask: Ask, subtests: pytest.Subtests) -> None:
+    for body in [None, {}, {"seconds": "60"}, {"seconds": True}, {"seconds": -1}, {"seconds": 1e12}]:
+        with subtests.test(body=body):
+            got = await ask("POST", "clock/advance", body)
+            assert (got.status, got.headers["Content-Type"]) == (400, "application/problem+json")
+            assert "seconds" in got.json["detail"]
 
 
 async def test_the_time_of_the_machine_is_not_advanced() -> None:
@@ -113,9 +116,8 @@ async def test_an_authorize_page_is_approved(ask: Ask, sandbox: Sandbox) -> None
     assert (await ask("POST", "oauth/approve", {"authorization_url": url.replace("callback", "x")})).status == 400
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
+async def test_nothing_else_is_approved(ask: Ask, subtests: pytest.Subtests) -> None:
+    for body, status in [
         ({}, 400),
         ({"oauth_token": 1}, 400),
         ({"oauth_token": "unknown"}, 404),
@@ -123,10 +125,9 @@ async def test_an_authorize_page_is_approved(ask: Ask, sandbox: Sandbox) -> None
         ([], 400),
         (b"{", 400),
         (b"\xff", 400),
-    ],
-)
-async def test_nothing_else_is_approved(ask: Ask, body: Any, status: int) -> None:
-    assert (await ask("POST", "oauth/approve", body)).status == status
+    ]:
+        with subtests.test(body=body, status=status):
+            assert (await ask("POST", "oauth/approve", body)).status == status
 
 
 async def test_they_are_for_this_machine_only(ask: Ask, sandbox: Sandbox) -> None:
@@ -250,9 +251,8 @@ async def test_fields_of_faults_do_what_the_arguments_do(raw: RawClient, ask: As
     assert (await strike(kind="html", status=200)).headers["Content-Type"].startswith("text/html")
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
+async def test_a_wrong_field_of_a_fault_is_refused_with_what_is_known(ask: Ask, subtests: pytest.Subtests) -> None:
+    for body, message in [
         (
             {"kind": "late", "delay": 5},
             "delay is unknown here; late takes seconds, then, and each fault method, path, stage, times, nth, *, seed",
@@ -273,12 +273,11 @@ async def test_fields_of_faults_do_what_the_arguments_do(raw: RawClient, ask: As
         ({"kind": "product_errors", "messages": {"-1": "no"}}, "messages must be an object such as *"),
         ({"kind": "http", "code": 5}, "code must be a text of 1 to 500 characters"),
         ({"kind": "html", "status": 599}, "status is no status that HTTP knows"),
-    ],
-)
-async def test_a_wrong_field_of_a_fault_is_refused_with_what_is_known(ask: Ask, body: Any, message: str) -> None:
-    got = await ask("POST", "faults", body)
-    assert got.status == 400
-    assert fnmatchcase(got.json["detail"], f"INVALID_PARAMETER: {message}")
+    ]:
+        with subtests.test(body=body, message=message):
+            got = await ask("POST", "faults", body)
+            assert got.status == 400
+            assert fnmatchcase(got.json["detail"], f"INVALID_PARAMETER: {message}")
 
 
 @KINDS
@@ -305,9 +304,8 @@ async def test_a_fault_is_narrowed(ask: Ask, sandbox: Sandbox) -> None:
     assert (await ask("POST", "faults/clear")).json == {"faults": []}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+async def test_a_fault_that_makes_no_sense_is_refused(ask: Ask, sandbox: Sandbox, subtests: pytest.Subtests) -> None:
+    for body in [
         {},
         {"kind": "lightning"},
         {"kind": "http", "status": "503"},
@@ -325,11 +323,10 @@ async def test_a_fault_is_narrowed(ask: Ask, sandbox: Sandbox) -> None:
         {"kind": "hang", "times": 1, "nth": 1},
         {"kind": "hang", "probability": 2},
         {"kind": "hang", "probability": 0.5, "seed": "x"},
-    ],
-)
-async def test_a_fault_that_makes_no_sense_is_refused(ask: Ask, sandbox: Sandbox, body: Any) -> None:
-    assert (await ask("POST", "faults", body)).status == 400
-    assert sandbox.faults.armed == []
+    ]:
+        with subtests.test(body=body):
+            assert (await ask("POST", "faults", body)).status == 400
+            assert sandbox.faults.armed == []
 
 
 async def test_the_number_of_armed_faults_is_bounded(ask: Ask) -> None:

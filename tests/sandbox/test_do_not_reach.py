@@ -68,46 +68,46 @@ async def test_counts_are_users_or_operations_as_set() -> None:
 
 
 @pytest.mark.rule("DNR-03", "DNR-01b", "ERR-05", "ERR-06", "ERR-06b")
-@pytest.mark.parametrize(
-    "user",
-    [{kind: [H]} for kind in ("handle", "device_id", "svc_id", "partner_user_id")]
-    + [{"email": ["anna@example.test"]}, {"phone_number": ["+11234567890"]}, {"email": H}, H, {}],
-)
-async def test_users_are_hashed_emails_and_phone_numbers(raw: RawClient, user: Any) -> None:
-    got = await send(raw, [make_update({"email": [H]}), make_update(user)])
-    assert (got.status, got.rule, got.basis) == (400, "DNR-03", "spec")
-    assert [len(found) for found in got.json["operation_errors"]] == [0, 1]
-    assert isinstance(got.json["request"], list)
-    assert list_held(raw) == []
+async def test_users_are_hashed_emails_and_phone_numbers(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for user in [{kind: [H]} for kind in ("handle", "device_id", "svc_id", "partner_user_id")] + [
+        {"email": ["anna@example.test"]},
+        {"phone_number": ["+11234567890"]},
+        {"email": H},
+        H,
+        {},
+    ]:
+        with subtests.test(user=user):
+            got = await send(raw, [make_update({"email": [H]}), make_update(user)])
+            assert (got.status, got.rule, got.basis) == (400, "DNR-03", "spec")
+            assert [len(found) for found in got.json["operation_errors"]] == [0, 1]
+            assert isinstance(got.json["request"], list)
+            assert list_held(raw) == []
 
 
 @pytest.mark.rule("DNR-01", "DNR-01b", "ERR-05")
-@pytest.mark.parametrize(
-    ("operation", "code", "parameter"),
-    [
+async def test_an_operation_has_a_type_and_params(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for operation, code, parameter in [
         ({"params": {"users": [{"email": [H]}]}}, "MISSING_PARAMETER", "operation_type"),
         ({"operation_type": "Update"}, "MISSING_PARAMETER", "params"),
         ({"operation_type": "Update", "params": {}}, "MISSING_PARAMETER", "users"),
         ({"operation_type": "Insert", "params": {"users": [{"email": [H]}]}}, "INVALID_PARAMETER", "operation_type"),
         (make_update({"email": [H]}, effective_at="2026-06-10T12:00:00Z"), "INVALID_PARAMETER", "effective_at"),
         ("Update", "INVALID_PARAMETER", None),
-    ],
-)
-async def test_an_operation_has_a_type_and_params(
-    raw: RawClient, operation: Any, code: str, parameter: str | None
-) -> None:
-    got = await send(raw, [operation])
-    assert (got.status, got.rule) == (400, "DNR-01")
-    (found,) = got.json["operation_errors"][0]
-    assert (found["code"], found.get("parameter")) == (code, parameter)
+    ]:
+        with subtests.test(operation=operation, code=code, parameter=parameter):
+            got = await send(raw, [operation])
+            assert (got.status, got.rule) == (400, "DNR-01")
+            (found,) = got.json["operation_errors"][0]
+            assert (found["code"], found.get("parameter")) == (code, parameter)
 
 
 @pytest.mark.rule("DNR-01", "DNR-01b", "ERR-04")
-@pytest.mark.parametrize("body", [b"{}", b"", b"[", b"7", b"[]"])
-async def test_the_body_is_an_array_of_operations(raw: RawClient, body: bytes) -> None:
-    got = await send(raw, body)
-    assert (got.status, len(got.json["errors"])) == (400, 1)
-    assert "operation_errors" not in got.json
+async def test_the_body_is_an_array_of_operations(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for body in [b"{}", b"", b"[", b"7", b"[]"]:
+        with subtests.test(body=body):
+            got = await send(raw, body)
+            assert (got.status, len(got.json["errors"])) == (400, 1)
+            assert "operation_errors" not in got.json
 
 
 @pytest.mark.rule("GEN-16")
@@ -127,12 +127,13 @@ async def test_a_group_has_up_to_2500_operations_and_5000000_bytes(raw: RawClien
 
 
 @pytest.mark.rule("DNR-04")
-@pytest.mark.parametrize("value", ["2026-06-10T12:00:00Z", "2026-06-10T11:59:59Z", "2026-07-01", "soon", 7, None])
-async def test_an_expiry_is_later_than_now(raw: RawClient, value: Any) -> None:
-    got = await send(raw, [make_update({"email": [H]}, expires_at=value)])
-    assert (got.status, got.rule) == (400, "DNR-04")
-    assert got.json["operation_errors"][0][0]["parameter"] == "expires_at"
-    assert (await send(raw, [make_update({"email": [H]}, expires_at="2026-06-10T12:00:01Z")])).status == 200
+async def test_an_expiry_is_later_than_now(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for value in ["2026-06-10T12:00:00Z", "2026-06-10T11:59:59Z", "2026-07-01", "soon", 7, None]:
+        with subtests.test(value=value):
+            got = await send(raw, [make_update({"email": [H]}, expires_at=value)])
+            assert (got.status, got.rule) == (400, "DNR-04")
+            assert got.json["operation_errors"][0][0]["parameter"] == "expires_at"
+            assert (await send(raw, [make_update({"email": [H]}, expires_at="2026-06-10T12:00:01Z")])).status == 200
 
 
 @pytest.mark.rule("DNR-04b")

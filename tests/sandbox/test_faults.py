@@ -310,9 +310,10 @@ async def test_two_stages_strike_one_request(raw: RawClient) -> None:
     assert raw.sandbox.requests[0].fault
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
+async def test_an_injected_error_looks_as_that_part_of_the_service_has_it(
+    raw: RawClient, subtests: pytest.Subtests
+) -> None:
+    for path, expected in [
         ("/1.1/oauth/invalidate_token", {"errors": [{"code": 130, "message": "injected"}]}),
         ("/oauth2/token", {"errors": [{"code": 130, "message": "injected"}]}),
         ("/2/oauth2/token", {"error": "temporarily_unavailable", "error_description": "injected"}),
@@ -325,14 +326,11 @@ async def test_two_stages_strike_one_request(raw: RawClient) -> None:
                 "status": 503,
             },
         ),
-    ],
-)
-async def test_an_injected_error_looks_as_that_part_of_the_service_has_it(
-    raw: RawClient, path: str, expected: dict[str, Any]
-) -> None:
-    raw.sandbox.faults.on("POST", path).once().do(Fault.http(503, retry_after=5))
-    got = await raw("POST", path, base=raw.sandbox.base_url)
-    assert (got.status, got.json, got.headers["retry-after"]) == (503, expected, "5")
+    ]:
+        with subtests.test(path=path, expected=expected):
+            raw.sandbox.faults.on("POST", path).once().do(Fault.http(503, retry_after=5))
+            got = await raw("POST", path, base=raw.sandbox.base_url)
+            assert (got.status, got.json, got.headers["retry-after"]) == (503, expected, "5")
 
 
 @pytest.mark.parametrize("path", ["/oauth/authorize", "/2/oauth2/authorize"])

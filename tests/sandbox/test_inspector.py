@@ -83,17 +83,18 @@ async def test_nothing_from_outside_may_run_in_the_page(raw: RawClient) -> None:
     assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
 
 
-@pytest.mark.parametrize("path", PARTS)
-async def test_no_other_page_reads_it(raw: RawClient, path: str) -> None:
-    for foreign in (
-        {"Host": "sandbox.example"},
-        {"Origin": "https://elsewhere.example"},
-        {"Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"},
-        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"},
-        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"},
-        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"},
-    ):
-        assert (await ask(raw, path, **foreign)).status == 403
+async def test_no_other_page_reads_it(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for path in PARTS:
+        with subtests.test(path=path):
+            for foreign in (
+                {"Host": "sandbox.example"},
+                {"Origin": "https://elsewhere.example"},
+                {"Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"},
+                {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"},
+                {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"},
+                {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"},
+            ):
+                assert (await ask(raw, path, **foreign)).status == 403
 
 
 async def test_a_link_on_another_page_opens_it(raw: RawClient) -> None:

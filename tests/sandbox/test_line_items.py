@@ -66,9 +66,8 @@ async def test_an_update_without_parameters_returns_the_line_item(raw: RawClient
 
 
 @pytest.mark.rule("LI-01", "LI-06", "LI-12", "LI-14", "LI-17")
-@pytest.mark.parametrize(
-    ("name", "value", "kept"),
-    [
+async def test_each_given_parameter_changes_its_field_alone(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for name, value, kept in [
         ("name", "Leser & Co", "Leser & Co"),
         ("advertiser_domain", "harbourbooks.example", "harbourbooks.example"),
         ("duration_in_days", "30", 30),
@@ -78,13 +77,12 @@ async def test_an_update_without_parameters_returns_the_line_item(raw: RawClient
         ("goal", "REACH_WITH_ENGAGEMENT", "REACH_WITH_ENGAGEMENT"),
         ("total_budget_amount_local_micro", "9000000000000000000", 9_000_000_000_000_000_000),
         ("ios_app_store_identifier", "1044820712", "1044820712"),
-    ],
-)
-async def test_each_given_parameter_changes_its_field_alone(raw: RawClient, name: str, value: str, kept: Any) -> None:
-    before = (await send_update(raw, READERS)).data
-    got = await send_update(raw, READERS, **{name: value})
-    assert got.data == before | {name: kept}
-    assert got.json["request"]["params"][name] == kept
+    ]:
+        with subtests.test(name=name, value=value, kept=kept):
+            before = (await send_update(raw, READERS)).data
+            got = await send_update(raw, READERS, **{name: value})
+            assert got.data == before | {name: kept}
+            assert got.json["request"]["params"][name] == kept
 
 
 @pytest.mark.rule("LI-06")
@@ -100,9 +98,8 @@ async def test_the_status_becomes_what_is_sent(raw: RawClient) -> None:
 
 
 @pytest.mark.rule("LI-02", "LI-06", "LI-07b", "LI-12", "LI-14", "LI-15", "LI-17", "LI-03", "LI-05b")
-@pytest.mark.parametrize(
-    ("rule", "name", "values"),
-    [
+async def test_a_value_of_another_kind_is_refused(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for rule, name, values in [
         ("LI-02", "entity_status", ("DRAFT", "active", "")),
         ("LI-03", "advertiser_domain", ("https://shop.example", "shop.example/books", "shop", "a b.example")),
         ("LI-05b", "ios_app_store_identifier", ("id1044820712", "1044820712.", "١٢٣")),
@@ -114,14 +111,11 @@ async def test_the_status_becomes_what_is_sent(raw: RawClient) -> None:
         ("LI-15", "pay_by", ("CLICK",)),
         ("LI-17", "start_time", ("tomorrow", "2026-07-01", "2026-07-01T00:00:00", "2026-13-01T00:00:00Z", "")),
         ("LI-17", "end_time", ("1782864000", "2026-07-01T00:00:00+02:00")),
-    ],
-)
-async def test_a_value_of_another_kind_is_refused(
-    raw: RawClient, rule: str, name: str, values: tuple[str, ...]
-) -> None:
-    for value in values:
-        got = await send_update(raw, READERS, **{name: value})
-        assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", name)], rule)
+    ]:
+        with subtests.test(rule=rule, name=name, values=values):
+            for value in values:
+                got = await send_update(raw, READERS, **{name: value})
+                assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", name)], rule)
 
 
 @pytest.mark.rule("LI-14")
@@ -202,19 +196,24 @@ async def test_a_bid_is_ignored_with_auto(raw: RawClient) -> None:
 
 
 @pytest.mark.rule("LI-08", "LI-09")
-@pytest.mark.parametrize("objective", sorted(LINE_ITEM_DEFAULTS))
-async def test_a_strategy_is_for_some_objectives(raw: RawClient, objective: str) -> None:
-    fields = {"android_app_store_identifier": "com.example.app"}
-    categories = ["IAB22"] if objective == "PREROLL_VIEWS" else []
-    line_item = add_line_item(raw, objective=objective, pay_by="LINK_CLICK", categories=categories, **fields)
-    for strategy, rule, good in (
-        ("MAX", "LI-08", objective not in ("REACH", "FOLLOWERS")),
-        ("TARGET", "LI-09", objective in ("REACH", "WEBSITE_CLICKS")),
-    ):
-        if good:
-            assert (await send_update(raw, line_item, bid_strategy=strategy, bid_amount_local_micro=9)).status == 200
-        else:
-            await expect_refusal(raw, line_item, rule, "bid_strategy", bid_strategy=strategy, bid_amount_local_micro=9)
+async def test_a_strategy_is_for_some_objectives(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for objective in sorted(LINE_ITEM_DEFAULTS):
+        with subtests.test(objective=objective):
+            fields = {"android_app_store_identifier": "com.example.app"}
+            categories = ["IAB22"] if objective == "PREROLL_VIEWS" else []
+            line_item = add_line_item(raw, objective=objective, pay_by="LINK_CLICK", categories=categories, **fields)
+            for strategy, rule, good in (
+                ("MAX", "LI-08", objective not in ("REACH", "FOLLOWERS")),
+                ("TARGET", "LI-09", objective in ("REACH", "WEBSITE_CLICKS")),
+            ):
+                if good:
+                    assert (
+                        await send_update(raw, line_item, bid_strategy=strategy, bid_amount_local_micro=9)
+                    ).status == 200
+                else:
+                    await expect_refusal(
+                        raw, line_item, rule, "bid_strategy", bid_strategy=strategy, bid_amount_local_micro=9
+                    )
 
 
 OTHER_DEFAULTS = {"REACH": {"bid_strategy": "TARGET", "goal": "REACH_WITH_ENGAGEMENT"}}
@@ -258,16 +257,17 @@ async def test_one_or_two_may_count_values(raw: RawClient) -> None:
 
 
 @pytest.mark.rule("LI-13")
-@pytest.mark.parametrize("objective", sorted(LINE_ITEM_DEFAULTS))
-async def test_a_frequency_cap_is_for_four_objectives(raw: RawClient, objective: str) -> None:
-    categories = ["IAB22"] if objective == "PREROLL_VIEWS" else []
-    app = "com.example.app"
-    line_item = add_line_item(raw, objective=objective, categories=categories, android_app_store_identifier=app)
-    if objective in ("REACH", "ENGAGEMENTS", "VIDEO_VIEWS", "PREROLL_VIEWS"):
-        got = await send_update(raw, line_item, frequency_cap=3, duration_in_days=7)
-        assert (got.data["frequency_cap"], got.data["duration_in_days"]) == (3, 7)
-    else:
-        await expect_refusal(raw, line_item, "LI-13", "frequency_cap", frequency_cap=3)
+async def test_a_frequency_cap_is_for_four_objectives(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for objective in sorted(LINE_ITEM_DEFAULTS):
+        with subtests.test(objective=objective):
+            categories = ["IAB22"] if objective == "PREROLL_VIEWS" else []
+            app = "com.example.app"
+            line_item = add_line_item(raw, objective=objective, categories=categories, android_app_store_identifier=app)
+            if objective in ("REACH", "ENGAGEMENTS", "VIDEO_VIEWS", "PREROLL_VIEWS"):
+                got = await send_update(raw, line_item, frequency_cap=3, duration_in_days=7)
+                assert (got.data["frequency_cap"], got.data["duration_in_days"]) == (3, 7)
+            else:
+                await expect_refusal(raw, line_item, "LI-13", "frequency_cap", frequency_cap=3)
 
 
 @pytest.mark.rule("LI-15", "LI-15b")

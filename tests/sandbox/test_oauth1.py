@@ -71,51 +71,48 @@ async def test_the_callback_is_sent_every_time(raw: RawClient, app: Mapping[str,
 
 
 @pytest.mark.rule("AUTH-04")
-@pytest.mark.parametrize(
-    "callback",
-    [
+async def test_a_callback_that_is_not_configured_is_refused(
+    raw: RawClient, app: Mapping[str, str], subtests: pytest.Subtests
+) -> None:
+    for callback in [
         "https://elsewhere.example/",
         "https://desk.example/oauth/callback/",
         "https://desk.example/oauth/callback?more=1",
         "http://desk.example/oauth/callback",
         "otherdesk://signed-in",
-    ],
-)
-async def test_a_callback_that_is_not_configured_is_refused(
-    raw: RawClient, app: Mapping[str, str], callback: str
-) -> None:
-    got = await raw.call_signed("POST", REQUEST, credentials=app, oauth_callback=callback)
-    assert (got.status, list_codes(got), got.rule) == (403, [415], "AUTH-04")
-    assert "`svc-async sandbox` prints as CALLBACK_URL" in got.json["errors"][0]["message"]
+    ]:
+        with subtests.test(callback=callback):
+            got = await raw.call_signed("POST", REQUEST, credentials=app, oauth_callback=callback)
+            assert (got.status, list_codes(got), got.rule) == (403, [415], "AUTH-04")
+            assert "`svc-async sandbox` prints as CALLBACK_URL" in got.json["errors"][0]["message"]
 
 
 @pytest.mark.rule("AUTH-01b", "AUTH-01c")
-@pytest.mark.parametrize(
-    "name", ["oauth_consumer_key", "oauth_nonce", "oauth_signature_method", "oauth_timestamp", "oauth_version"]
-)
-async def test_each_parameter_of_the_header_is_needed(raw: RawClient, app: Mapping[str, str], name: str) -> None:
-    got = await raw.call_signed("POST", REQUEST, credentials=app, oauth_callback="oob", **{name: ""})
-    assert (got.status, list_codes(got)) == (401, [32])
-    assert name in got.json["errors"][0]["message"]
+async def test_each_parameter_of_the_header_is_needed(
+    raw: RawClient, app: Mapping[str, str], subtests: pytest.Subtests
+) -> None:
+    for name in ["oauth_consumer_key", "oauth_nonce", "oauth_signature_method", "oauth_timestamp", "oauth_version"]:
+        with subtests.test(name=name):
+            got = await raw.call_signed("POST", REQUEST, credentials=app, oauth_callback="oob", **{name: ""})
+            assert (got.status, list_codes(got)) == (401, [32])
+            assert name in got.json["errors"][0]["message"]
 
 
 @pytest.mark.rule("AUTH-06", "AUTH-01c")
-@pytest.mark.parametrize(
-    ("changes", "rule"),
-    [
+async def test_a_header_that_is_wrong_is_refused(
+    raw: RawClient, app: Mapping[str, str], subtests: pytest.Subtests
+) -> None:
+    for changes, rule in [
         ({"oauth_nonce": "nönce"}, "AUTH-06"),
         ({"oauth_signature_method": "PLAINTEXT"}, "AUTH-01c"),
         ({"oauth_version": "1.1"}, "AUTH-01c"),
         ({"oauth_timestamp": "yesterday"}, "AUTH-01b"),
         ({"oauth_consumer_key": "nobody"}, "ASM-75"),
         ({"oauth_timestamp": "1000000000"}, "ASM-10"),
-    ],
-)
-async def test_a_header_that_is_wrong_is_refused(
-    raw: RawClient, app: Mapping[str, str], changes: dict[str, str], rule: str
-) -> None:
-    got = await raw.call_signed("POST", REQUEST, credentials=app, oauth_callback="oob", **changes)
-    assert (got.status, list_codes(got), got.rule) == (401, [32], rule)
+    ]:
+        with subtests.test(changes=changes, rule=rule):
+            got = await raw.call_signed("POST", REQUEST, credentials=app, oauth_callback="oob", **changes)
+            assert (got.status, list_codes(got), got.rule) == (401, [32], rule)
 
 
 @pytest.mark.rule("AUTH-01e")
@@ -157,16 +154,19 @@ async def test_the_body_of_the_first_step_is_empty(raw: RawClient, app: Mapping[
 
 
 @pytest.mark.rule("AUTH-07")
-@pytest.mark.parametrize(("value", "status"), [("read", 200), ("write", 200), ("admin", 400), ("", 400)])
 async def test_the_access_type_is_read_or_write(
-    raw: RawClient, app: Mapping[str, str], value: str, status: int
+    raw: RawClient, app: Mapping[str, str], subtests: pytest.Subtests
 ) -> None:
-    query = {"svc_auth_access_type": value}
-    assert (await raw.call_signed("POST", REQUEST, query, credentials=app, oauth_callback="oob")).status == status
-    in_header = await raw.call_signed(
-        "POST", REQUEST, credentials=app, oauth_callback="oob", svc_auth_access_type="read"
-    )
-    assert (in_header.status, in_header.rule) == (400, "ASM-82")
+    for value, status in [("read", 200), ("write", 200), ("admin", 400), ("", 400)]:
+        with subtests.test(value=value, status=status):
+            query = {"svc_auth_access_type": value}
+            assert (
+                await raw.call_signed("POST", REQUEST, query, credentials=app, oauth_callback="oob")
+            ).status == status
+            in_header = await raw.call_signed(
+                "POST", REQUEST, credentials=app, oauth_callback="oob", svc_auth_access_type="read"
+            )
+            assert (in_header.status, in_header.rule) == (400, "ASM-82")
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(access_type_in="header")])

@@ -117,23 +117,30 @@ async def test_key_and_secret_are_percent_encoded_each(raw: RawClient) -> None:
 
 
 @pytest.mark.rule("AUTH-20b")
-@pytest.mark.parametrize("content_type", ["application/json", "text/plain", ""])
-async def test_the_body_is_a_form_with_its_content_type(raw: RawClient, app_header: str, content_type: str) -> None:
-    got = await raw.post_form(TOKEN, GRANT, authorization=app_header, **{"Content-Type": content_type})
-    assert (got.status, list_codes(got)) == (403, [99])
-    with_charset = {"Content-Type": "application/x-www-form-urlencoded;charset=UTF-8"}
-    assert (await raw.post_form(TOKEN, GRANT, authorization=app_header, **with_charset)).status == 200
+async def test_the_body_is_a_form_with_its_content_type(
+    raw: RawClient, app_header: str, subtests: pytest.Subtests
+) -> None:
+    for content_type in ["application/json", "text/plain", ""]:
+        with subtests.test(content_type=content_type):
+            got = await raw.post_form(TOKEN, GRANT, authorization=app_header, **{"Content-Type": content_type})
+            assert (got.status, list_codes(got)) == (403, [99])
+            with_charset = {"Content-Type": "application/x-www-form-urlencoded;charset=UTF-8"}
+            assert (await raw.post_form(TOKEN, GRANT, authorization=app_header, **with_charset)).status == 200
 
 
 @pytest.mark.rule("AUTH-20c")
-@pytest.mark.parametrize(
-    "fields",
-    [{}, {"grant_type": ""}, {"grant_type": "password"}, {**GRANT, "scope": "x"}, {"Grant_type": "client_credentials"}],
-)
-async def test_any_other_grant_is_403_with_code_99(raw: RawClient, app_header: str, fields: dict[str, str]) -> None:
-    got = await raw.post_form(TOKEN, fields, authorization=app_header)
-    assert (got.status, {*list_codes(got)}) == (403, {99})
-    assert got.rule in ("AUTH-20c", "ASM-95")
+async def test_any_other_grant_is_403_with_code_99(raw: RawClient, app_header: str, subtests: pytest.Subtests) -> None:
+    for fields in [
+        {},
+        {"grant_type": ""},
+        {"grant_type": "password"},
+        {**GRANT, "scope": "x"},
+        {"Grant_type": "client_credentials"},
+    ]:
+        with subtests.test(fields=fields):
+            got = await raw.post_form(TOKEN, fields, authorization=app_header)
+            assert (got.status, {*list_codes(got)}) == (403, {99})
+            assert got.rule in ("AUTH-20c", "ASM-95")
 
 
 @pytest.mark.rule("AUTH-22", "AUTH-22c", "ERR-02")

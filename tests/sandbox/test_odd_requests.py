@@ -66,16 +66,19 @@ async def test_a_body_of_more_than_32_mib_is_refused_and_not_executed(raw: RawCl
     assert raw.sandbox.requests[-1].status == 413
 
 
-@pytest.mark.parametrize("levels", [101, 900, 5_000])
-async def test_json_is_nested_up_to_100_levels(raw: RawClient, v2: V2Client, levels: int) -> None:
-    deep: Any = b'{"a":' * levels + b"1" + b"}" * levels
-    event = b'{"event_type":"post.create","payload":%b}' % deep
-    got = await raw("POST", "/_sandbox/events", base=raw.sandbox.base_url, data=event, headers=JSON)
-    assert (got.status, got.headers["Content-Type"]) == (400, "application/problem+json")
-    got = await v2("POST", "/2/activity/subscriptions", data=b'{"event_type":"x","filter":%b}' % deep, headers=JSON)
-    assert (got.status, got.headers["Content-Type"]) == (400, "application/problem+json")
-    got = await raw.send_users(deep)
-    assert got.status == 400
+async def test_json_is_nested_up_to_100_levels(raw: RawClient, v2: V2Client, subtests: pytest.Subtests) -> None:
+    for levels in [101, 900, 5_000]:
+        with subtests.test(levels=levels):
+            deep: Any = b'{"a":' * levels + b"1" + b"}" * levels
+            event = b'{"event_type":"post.create","payload":%b}' % deep
+            got = await raw("POST", "/_sandbox/events", base=raw.sandbox.base_url, data=event, headers=JSON)
+            assert (got.status, got.headers["Content-Type"]) == (400, "application/problem+json")
+            got = await v2(
+                "POST", "/2/activity/subscriptions", data=b'{"event_type":"x","filter":%b}' % deep, headers=JSON
+            )
+            assert (got.status, got.headers["Content-Type"]) == (400, "application/problem+json")
+            got = await raw.send_users(deep)
+            assert got.status == 400
 
 
 @pytest.mark.rule("CAU-04")
@@ -234,11 +237,12 @@ async def test_what_is_not_http_at_all_is_refused(raw: RawClient, caplog: pytest
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("method", ["PATCH", "PROPFIND", "OPTIONS", "HEAD"])
-async def test_another_method_is_no_call(raw: RawClient, method: str) -> None:
-    got = await raw(method, raw.account)
-    assert got.status == 404
-    assert method == "HEAD" or got.codes == [("ROUTE_NOT_FOUND", None)]
+async def test_another_method_is_no_call(raw: RawClient, subtests: pytest.Subtests) -> None:
+    for method in ["PATCH", "PROPFIND", "OPTIONS", "HEAD"]:
+        with subtests.test(method=method):
+            got = await raw(method, raw.account)
+            assert got.status == 404
+            assert method == "HEAD" or got.codes == [("ROUTE_NOT_FOUND", None)]
 
 
 @pytest.mark.parametrize(

@@ -170,24 +170,22 @@ async def test_a_form_that_was_tampered_with_is_refused(browser: Browser, questi
     assert "no such user" in (await browser.click("approve", screen_name="nobody")).text
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+async def test_nobody_is_sent_to_an_address_that_is_not_the_app_s(
+    browser: Browser, question: dict[str, str], sandbox: Sandbox, subtests: pytest.Subtests
+) -> None:
+    for changes in [
         {"client_id": "nobody"},
         {"redirect_uri": "https://elsewhere.example/"},
         {"redirect_uri": "http://127.0.0.1:8399/callback/"},
         {"redirect_uri": "https://pocket.example/back?from=svc"},
         {"client_id": ""},
         {"redirect_uri": ""},
-    ],
-)
-async def test_nobody_is_sent_to_an_address_that_is_not_the_app_s(
-    browser: Browser, question: dict[str, str], changes: dict[str, str], sandbox: Sandbox
-) -> None:
-    got = await browser.open(AUTHORIZE, question | changes)
-    assert (got.status, "Location" in got.headers) == (400, False)
-    with pytest.raises(ValueError, match="redirect_uri|client_id"):
-        sandbox.approve_oauth2(f"{sandbox.base_url}{AUTHORIZE}?{urlencode(question | changes)}")
+    ]:
+        with subtests.test(changes=changes):
+            got = await browser.open(AUTHORIZE, question | changes)
+            assert (got.status, "Location" in got.headers) == (400, False)
+            with pytest.raises(ValueError, match="redirect_uri|client_id"):
+                sandbox.approve_oauth2(f"{sandbox.base_url}{AUTHORIZE}?{urlencode(question | changes)}")
 
 
 async def test_the_refusal_of_an_address_says_where_the_right_one_is(
@@ -197,9 +195,10 @@ async def test_the_refusal_of_an_address_says_where_the_right_one_is(
     assert "Sandbox.callback_url, which `svc-async sandbox` prints as CALLBACK_URL" in got.text
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
+async def test_the_app_receives_the_error_of_an_invalid_authorization_request(
+    browser: Browser, question: dict[str, str], sandbox: Sandbox, subtests: pytest.Subtests
+) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"response_type": "token"}, "unsupported_response_type"),
         ({"code_challenge_method": "plain"}, "invalid_request"),
         ({"code_challenge_method": None}, "invalid_request"),
@@ -209,22 +208,21 @@ async def test_the_refusal_of_an_address_says_where_the_right_one_is(
         ({"state": None}, "invalid_request"),
         ({"scope": "follow.read everything"}, "invalid_scope"),
         ({"scope": None}, "invalid_scope"),
-    ],
-)
-async def test_the_app_receives_the_error_of_an_invalid_authorization_request(
-    browser: Browser, question: dict[str, str], changes: dict[str, str | None], expected: str, sandbox: Sandbox
+    ]
+    for changes, expected in wrong:
+        with subtests.test(changes=changes, expected=expected):
+            asked = {name: value for name, value in (question | changes).items() if value is not None}
+            got = await browser.open(AUTHORIZE, asked)
+            assert (got.status, got.location, got.added["error"]) == (303, sandbox.callback_url, expected)
+            assert got.added.get("state") == asked.get("state")
+            headless = sandbox.approve_oauth2(f"{sandbox.base_url}{AUTHORIZE}?{urlencode(asked)}")
+            assert headless == got.headers["Location"]
+
+
+async def test_an_exchange_that_is_wrong_is_refused(
+    exchange_code: SendForm, obtain_code: ObtainCode, subtests: pytest.Subtests
 ) -> None:
-    asked = {name: value for name, value in (question | changes).items() if value is not None}
-    got = await browser.open(AUTHORIZE, asked)
-    assert (got.status, got.location, got.added["error"]) == (303, sandbox.callback_url, expected)
-    assert got.added.get("state") == asked.get("state")
-    headless = sandbox.approve_oauth2(f"{sandbox.base_url}{AUTHORIZE}?{urlencode(asked)}")
-    assert headless == got.headers["Location"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"code_verifier": VERIFIER[:-1] + "j"}, "invalid_grant"),
         ({"code_verifier": CHALLENGE}, "invalid_grant"),
         ({"code_verifier": "short"}, "invalid_request"),
@@ -238,14 +236,12 @@ async def test_the_app_receives_the_error_of_an_invalid_authorization_request(
         ({"grant_type": "password"}, "unsupported_grant_type"),
         ({"grant_type": None}, "invalid_request"),
         ({"more": "x"}, "invalid_request"),
-    ],
-)
-async def test_an_exchange_that_is_wrong_is_refused(
-    exchange_code: SendForm, obtain_code: ObtainCode, changes: dict[str, str | None], expected: str
-) -> None:
-    got = await exchange_code(**{"code": obtain_code(), **changes})
-    assert parse_error(got) == (400, expected)
-    assert got.json.keys() == {"error", "error_description"}
+    ]
+    for changes, expected in wrong:
+        with subtests.test(changes=changes, expected=expected):
+            got = await exchange_code(**{"code": obtain_code(), **changes})
+            assert parse_error(got) == (400, expected)
+            assert got.json.keys() == {"error", "error_description"}
 
 
 @pytest.mark.parametrize("path", [TOKEN, REVOKE])

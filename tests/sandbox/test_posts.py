@@ -42,9 +42,8 @@ async def test_a_post_needs_a_text_or_media(raw: RawClient, path: str) -> None:
 
 
 @pytest.mark.rule("POST-03")
-@pytest.mark.parametrize(
-    ("keys", "status"),
-    [
+async def test_media_are_4_images_or_1_gif_or_1_video(raw: RawClient, path: str, subtests: pytest.Subtests) -> None:
+    for keys, status in [
         (IMAGES[:1], 200),
         (IMAGES[:4], 200),
         (IMAGES, 400),
@@ -54,17 +53,14 @@ async def test_a_post_needs_a_text_or_media(raw: RawClient, path: str) -> None:
         ((VIDEO, VIDEO_2), 400),
         ((VIDEO, IMAGES[0]), 400),
         ((GIF, IMAGES[0]), 400),
-    ],
-)
-async def test_media_are_4_images_or_1_gif_or_1_video(
-    raw: RawClient, path: str, keys: tuple[str, ...], status: int
-) -> None:
-    got = await raw("POST", path, GOOD | {"media_keys": ",".join(keys)})
-    assert got.status == status
-    if status == 400:
-        assert (got.codes, got.rule) == ([("INVALID_PARAMETER", "media_keys")], "POST-03")
-    else:
-        assert [medium["media_key"] for medium in got.data["entities"]["media"]] == list(keys)
+    ]:
+        with subtests.test(keys=keys, status=status):
+            got = await raw("POST", path, GOOD | {"media_keys": ",".join(keys)})
+            assert got.status == status
+            if status == 400:
+                assert (got.codes, got.rule) == ([("INVALID_PARAMETER", "media_keys")], "POST-03")
+            else:
+                assert [medium["media_key"] for medium in got.data["entities"]["media"]] == list(keys)
 
 
 async def test_posting_marks_a_medium_as_posted(raw: RawClient, path: str) -> None:

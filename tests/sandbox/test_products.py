@@ -219,11 +219,14 @@ RIGHT: list[tuple[str, Any]] = [
     "PROD-12",
     "PROD-13",
 )
-@pytest.mark.parametrize(("name", "value"), RIGHT)
-async def test_a_right_value_is_kept(raw: RawClient, path: str, name: str, value: Any) -> None:
-    (result,) = await upsert(raw, path, GOOD | {name: value})
-    assert (result["status"], result["errors"]) == ("CREATE_SUCCESS", [])
-    assert (await raw("GET", path)).data[0][name] == value
+async def test_a_right_value_is_kept(raw: RawClient, path: str, subtests: pytest.Subtests) -> None:
+    for number, (name, value) in enumerate(RIGHT):
+        with subtests.test(name=name, value=value):
+            (result,) = await upsert(raw, path, GOOD | {"id": f"sku-{number}", name: value})
+            assert (result["status"], result["errors"]) == ("CREATE_SUCCESS", [])
+    kept = {product["id"]: product for product in (await raw("GET", path)).data}
+    for number, (name, value) in enumerate(RIGHT):
+        assert kept[f"sku-{number}"][name] == value
 
 
 @pytest.mark.rule("PROD-06")

@@ -73,26 +73,24 @@ async def test_what_is_missing_is_named(raw: RawClient, path: str) -> None:
 
 
 @pytest.mark.rule("VCC-01", "VCC-01b", "VCC-01c", "VCC-01d", "VCC-01e")
-@pytest.mark.parametrize(
-    ("name", "bound"),
-    [
+async def test_texts_have_their_lengths(
+    raw: RawClient, path: str, made: dict[str, Any], subtests: pytest.Subtests
+) -> None:
+    for name, bound in [
         ("first_cta", (20, "VCC-01")),
         ("second_cta", (20, "VCC-01d")),
         ("third_cta", (20, "VCC-01e")),
         ("fourth_cta", (20, "VCC-01e")),
         ("title", (23, "VCC-01c")),
         ("thank_you_text", (23, "VCC-01b")),
-    ],
-)
-async def test_texts_have_their_lengths(
-    raw: RawClient, path: str, made: dict[str, Any], name: str, bound: tuple[int, str]
-) -> None:
-    most, rule = bound
-    posts = {f"{which}_cta_post": "p" for which in ("second", "third", "fourth")}
-    for method, where in (("POST", path), ("PUT", f"{path}/{made['id']}")):
-        got = await raw(method, where, GOOD | posts | {name: "x" * (most + 1)})
-        assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", name)], rule)
-        assert (await raw(method, where, GOOD | posts | {name: "ñ" * most})).data[name] == "ñ" * most
+    ]:
+        with subtests.test(name=name, bound=bound):
+            most, rule = bound
+            posts = {f"{which}_cta_post": "p" for which in ("second", "third", "fourth")}
+            for method, where in (("POST", path), ("PUT", f"{path}/{made['id']}")):
+                got = await raw(method, where, GOOD | posts | {name: "x" * (most + 1)})
+                assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", name)], rule)
+                assert (await raw(method, where, GOOD | posts | {name: "ñ" * most})).data[name] == "ñ" * most
 
 
 @pytest.mark.rule("VCC-01")
@@ -111,12 +109,13 @@ async def test_a_title_or_a_second_cta_is_needed(raw: RawClient, path: str) -> N
 
 
 @pytest.mark.rule("VCC-02", "VCC-02b", "VCC-02c")
-@pytest.mark.parametrize(("which", "rule"), [("second", "VCC-02"), ("third", "VCC-02b"), ("fourth", "VCC-02c")])
-async def test_a_cta_needs_its_post(raw: RawClient, path: str, which: str, rule: str) -> None:
-    got = await raw("POST", path, GOOD | {f"{which}_cta": "#Go"})
-    assert (got.status, got.codes, got.rule) == (400, [("MISSING_PARAMETER", f"{which}_cta_post")], rule)
-    good = await raw("POST", path, GOOD | {f"{which}_cta": "#Go", f"{which}_cta_post": "went"})
-    assert good.data[f"{which}_cta_post"] == "went"
+async def test_a_cta_needs_its_post(raw: RawClient, path: str, subtests: pytest.Subtests) -> None:
+    for which, rule in [("second", "VCC-02"), ("third", "VCC-02b"), ("fourth", "VCC-02c")]:
+        with subtests.test(which=which, rule=rule):
+            got = await raw("POST", path, GOOD | {f"{which}_cta": "#Go"})
+            assert (got.status, got.codes, got.rule) == (400, [("MISSING_PARAMETER", f"{which}_cta_post")], rule)
+            good = await raw("POST", path, GOOD | {f"{which}_cta": "#Go", f"{which}_cta_post": "went"})
+            assert good.data[f"{which}_cta_post"] == "went"
 
 
 @pytest.mark.rule("VCC-03")
