@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Report
 from tests.support.fake_service import LOST, FakeService, Outcome, adds_up
+from tests.support.properties import FEWER
 
 ROWS = [{"partner_user_id": f"p{number % 40}", "svc_id": str(number)} for number in range(120)]
 LAST = {row["partner_user_id"]: sha256(row["svc_id"].encode()).hexdigest() for row in ROWS}
@@ -54,6 +55,7 @@ async def cancel_after(turns: int, service: FakeService, lanes: int, journal: Pa
     return stream.report
 
 
+@FEWER
 @pytest.mark.usefixtures("examples")
 @given(turns=TURNS, lanes=LANES, latency=LATENCIES, losses=LOSSES)
 async def test_rows_add_up_whenever_a_job_is_cancelled(
@@ -69,6 +71,7 @@ async def test_rows_add_up_whenever_a_job_is_cancelled(
 
 
 @pytest.mark.parametrize("times", [1, 3])
+@FEWER
 @pytest.mark.usefixtures("examples")
 @given(turns=TURNS, lanes=LANES, latency=LATENCIES, losses=LOSSES, again=AGAIN)
 async def test_a_job_with_a_journal_is_resumed_however_often_it_is_cancelled(  # noqa: PLR0917 - hypothesis gives them

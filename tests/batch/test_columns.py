@@ -51,9 +51,21 @@ async def send(members: Any, **settings: Any) -> tuple[list[bytes], Report]:
     return service.bodies, await users.upload(members, **settings)
 
 
-@pytest.mark.parametrize("size", [1, 7, 512, 1_000])
-@pytest.mark.parametrize("give", [list, iter, iterate])
-@pytest.mark.parametrize("bad_identifiers", ["fail", "drop"])
+@pytest.mark.parametrize(
+    ("size", "give", "bad_identifiers"),
+    [
+        (1, iter, "fail"),
+        (7, list, "drop"),
+        (512, iterate, "drop"),
+        (1_000, list, "fail"),
+        *(
+            pytest.param(size, give, bad_identifiers, marks=pytest.mark.long)
+            for size in (1, 7, 512, 1_000)
+            for give in (list, iter, iterate)
+            for bad_identifiers in ("fail", "drop")
+        ),
+    ],
+)
 async def test_columns_are_the_job_that_their_rows_are(
     size: int, give: Callable[[list[Batch]], Any], bad_identifiers: str
 ) -> None:

@@ -140,9 +140,11 @@ async def test_the_spool_of_another_job_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_record_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "job.journal"
+    service, _ = await prepare(path, finished=False)
+    whole = path.read_bytes()
     for kind in ("intent", "lane", "failure", "slot", "second", "count", "job"):
-        path = tmp_path / kind
-        service, _ = await prepare(path, finished=False)
+        path.write_bytes(whole)
         with closing(sqlite3.connect(path)) as database, database:
             deleted = database.execute(
                 "DELETE FROM records WHERE kind = ? AND number = (SELECT max(number) FROM records WHERE kind = ?)",

@@ -50,6 +50,7 @@ from tests.support.journaled_uploads import (
     upload,
 )
 from tests.support.journals import EVERYWHERE, FEW, UNUSABLE, Death, Place, hold_clock
+from tests.support.properties import FEWER
 
 
 def parse_identities(body: bytes) -> list[tuple[str, str]]:
@@ -72,7 +73,7 @@ def parse_identities(body: bytes) -> list[tuple[str, str]]:
 async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_doubt(
     place: Place, lanes: int, per_operation: int, *, few: bool, after: bool
 ) -> None:
-    rows = make_repeated_rows()
+    rows = make_repeated_rows(30 if few else 60)
     for commit in place.choose(1, 1000, few=few):
         journal = place.journal(f"{commit}")
         service = FakeService()
@@ -332,9 +333,11 @@ async def test_products_that_an_answer_leaves_out_stay_in_doubt_over_a_restart(j
     assert (report.accepted, report.read) == (10, 10)
 
 
-async def _kill_and_resume(audience: CustomAudienceHandle, journal: JournalPath, commit: int, *, after: bool) -> None:
+async def _kill_and_resume(
+    audience: CustomAudienceHandle, journal: JournalPath, commit: int, *, count: int, after: bool
+) -> None:
     rows: list[dict[str, object]] = [
-        {"partner_user_id": f"p{n % 37}", "email": f"u{n}@b.de", "handle": f"h{n % 5}"} for n in range(150)
+        {"partner_user_id": f"p{n % 37}", "email": f"u{n}@b.de", "handle": f"h{n % 5}"} for n in range(count)
     ]
     users = attrs.evolve(audience.users, limits=Limits(operations=4), sizes=SMALL)
     dying = attrs.evolve(users, create_ledger=Death(commit, after=after).create_ledger)
@@ -342,20 +345,27 @@ async def _kill_and_resume(audience: CustomAudienceHandle, journal: JournalPath,
     with suppress(BatchError):
         await dying.upload(rows, journal=journal, **how)
     report = await users.upload(rows, journal=journal, **how)
-    assert (report.read, report.pending, report.failed) == (150, 0, 0)
+    assert (report.read, report.pending, report.failed) == (count, 0, 0)
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("commits", [(5, 10**6), pytest.param((1, 2, 3, 5, 8, 13, 21, 10**6), marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("count", "commits"),
+    [(60, (5, 10**6)), pytest.param(150, (1, 2, 3, 5, 8, 13, 21, 10**6), marks=pytest.mark.long)],
+)
 async def test_the_sandbox_holds_the_same_audience_whenever_the_job_was_killed(
-    sandbox: Sandbox, audience: CustomAudienceHandle, place: Place, commits: Sequence[int], *, after: bool
+    sandbox: Sandbox, audience: CustomAudienceHandle, place: Place, count: int, commits: Sequence[int], *, after: bool
 ) -> None:
     whole: set[str] | None = None
     for commit in commits:
         await audience.users.remove([{"partner_user_id": f"p{n}"} for n in range(37)])
         sandbox.faults.on("POST", "*/users").probability(0.1, seed=commit).do(Fault.drop_connection(), stage="after")
         await _kill_and_resume(
-            audience, hold_clock(place.journal(str(commit)), cast("VirtualClock", sandbox.clock)), commit, after=after
+            audience,
+            hold_clock(place.journal(str(commit)), cast("VirtualClock", sandbox.clock)),
+            commit,
+            count=count,
+            after=after,
         )
         sandbox.faults.clear()
         found = {value for user in sandbox.audience(sandbox.audience_id).users for value in user["email"]}
@@ -366,6 +376,7 @@ async def test_the_sandbox_holds_the_same_audience_whenever_the_job_was_killed(
 OUTCOMES = ["fine", "fine", "503", "lost", "lost after", "refused", "429", "counts", "400", "403"]
 
 
+@FEWER
 @pytest.mark.usefixtures("examples")
 @given(
     keys=st.lists(st.integers(0, 25), max_size=120),

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import sys
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -67,6 +68,7 @@ asyncio.run(hold())
 """
 
 
+@pytest.mark.long("it starts another interpreter; tests/core does so for any file")
 async def test_a_journal_in_use_by_another_process_is_refused(path: Path) -> None:
     service = FakeService()
     service.script[1] = make_error(403)
@@ -95,14 +97,14 @@ async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> Non
 
 async def test_a_full_disk_stops_the_job_clearly_and_it_can_be_resumed(path: Path) -> None:
     service = FakeService()
-    rows = make_repeated_rows(2_000, keys=1_800)
+    rows = make_repeated_rows(1_000, keys=900)
     create_ledger = create_ledgers(*FULL_DISK)
     with pytest.raises(BatchError, match=r"journal .* cannot be written: database or disk is full") as caught:
         await upload(service, rows, path, operations=800, concurrency=1, create_ledger=create_ledger)
     assert adds_up(caught.value.report)
     assert service.bodies == []
     report = await upload(service, rows, path, operations=800)
-    assert (report.read, report.pending) == (2_000, 0)
+    assert (report.read, report.pending) == (1_000, 0)
     assert read_values(service) == find_expected(rows)
 
 
@@ -121,9 +123,10 @@ async def test_no_identifier_and_no_token_is_in_the_journal(path: Path, tmp_path
         assert word not in written
 
 
-async def test_the_size_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("counts", [(200, 1_000), pytest.param((400, 3_000), marks=pytest.mark.long)])
+async def test_the_size_does_not_grow_with_the_rows(tmp_path: Path, counts: Sequence[int]) -> None:
     sizes: list[int] = []
-    for count in (400, 3_000):
+    for count in counts:
         path = tmp_path / str(count)
         await upload(FakeService(), make_members(count), path, users_per_operation=10, concurrency=4)
         sizes.append(path.stat().st_size)

@@ -122,9 +122,8 @@ asyncio.run(JournalFile(sys.argv[1]).open(lambda records: (None, {})))
 """
 
 
-@pytest.mark.parametrize(
-    "suffix", ["-wal", pytest.param("", marks=pytest.mark.long), pytest.param("-shm", marks=pytest.mark.long)]
-)
+@pytest.mark.long("each case starts another interpreter; tests/core does so for any file")
+@pytest.mark.parametrize("suffix", ["-wal", "", "-shm"])
 async def test_a_backup_within_a_job_does_not_release_its_journal(path: Path, suffix: str) -> None:
     refusals: list[bytes] = []
 
@@ -160,11 +159,12 @@ class PacedService(FakeService):
         return await super().send_with_answer(request)
 
 
-async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes_back(path: Path) -> None:
+@pytest.mark.parametrize("rows", [150, pytest.param(500, marks=pytest.mark.long)])
+async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes_back(path: Path, rows: int) -> None:
     """The log is restarted every few commits here, which is when a copy might be inconsistent."""
     service = PacedService()
     seen: list[int] = []
-    task = asyncio.create_task(run(service, make_members(500), path, create_ledger=create_ledgers(*FAST)))
+    task = asyncio.create_task(run(service, make_members(rows), path, create_ledger=create_ledgers(*FAST)))
     await wait_until(path.exists)
     while not task.done():
         record = await asyncio.to_thread(_try_to_read, path)
@@ -172,7 +172,7 @@ async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes
             assert adds_up(record.report)
             seen.append(record.report.accepted)
         service.reads += 1
-    assert (await task).accepted == 500
+    assert (await task).accepted == rows
     assert seen == sorted(seen)
     assert len(set(seen)) > 3
 

@@ -2,9 +2,11 @@
 
 import asyncio
 
+import attrs
 import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.packing.limits import Limits
 from svc_async.errors import BatchError
 from svc_async.sandbox import VirtualClock
 from tests.support.fake_service import (
@@ -62,12 +64,13 @@ async def test_a_stream_whose_reader_is_cancelled_ends_the_job(users: AudienceUs
 
 async def test_a_stream_ends_with_the_reason_after_the_last_receipt(users: AudienceUsers, service: FakeService) -> None:
     service.script[2] = make_error(403)
-    stream = users.stream(make_members(6000), users_per_operation=1, concurrency=1, operation_type="Delete")
+    users = attrs.evolve(users, limits=Limits(operations=250))
+    stream = users.stream(make_members(600), users_per_operation=1, concurrency=1, operation_type="Delete")
     receipts = [await anext(stream)]
 
     with pytest.raises(BatchError):
         await anext(stream)
 
-    assert [receipt.accepted for receipt in receipts] == [2500]
-    assert stream.report.accepted == 2500
+    assert [receipt.accepted for receipt in receipts] == [250]
+    assert stream.report.accepted == 250
     assert {operation["operation_type"] for operation in service.operations} == {"Delete"}

@@ -278,7 +278,7 @@ async def test_an_error_storm_has_pauses_and_a_budget(
     service.always = error
 
     with pytest.raises(BatchError) as caught:
-        await users.upload(make_members(20_000), users_per_operation=1, concurrency=4)
+        await users.upload(make_members(2_000), users_per_operation=1, concurrency=4)
 
     report: Report = caught.value.report
     assert adds_up(report)

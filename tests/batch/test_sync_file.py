@@ -227,7 +227,7 @@ async def test_pages_divide_as_the_list_grows_and_stay_equal(path: Path, small_p
     database.close()
 
 
-@pytest.mark.parametrize("rows", [12_000, pytest.param(50_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rows", [3_000, *(pytest.param(rows, marks=pytest.mark.long) for rows in (12_000, 50_000))])
 async def test_a_row_takes_few_bytes_also_after_all_rows_changed(path: Path, rows: int) -> None:
     async with open_file(path) as state:
         for content in range(3):

@@ -14,16 +14,17 @@ from tests.support.sync_states import HASHED, NAMED, NOW, OpenState, compare, li
 
 DAY = timedelta(days=1)
 KEYS = 9
-STATES = pytest.mark.parametrize(
-    ("open_state", "seeds"),
+WAYS = [(HASHED, True), (HASHED, False), (NAMED, True), (NAMED, False)]
+SERIES = pytest.mark.parametrize(
+    ("open_state", "seeds", "kind", "replace"),
     [
-        ("open_state_file", range(1)),
-        ("open_shared_state", range(1)),
-        pytest.param("open_state_file", range(1, 11), marks=pytest.mark.long),
-        pytest.param("open_shared_state", range(1, 3), marks=pytest.mark.long),
+        *(("open_state_file", range(1), *way) for way in WAYS),
+        ("open_shared_state", range(1), HASHED, True),
+        ("open_shared_state", range(1), NAMED, False),
+        *(pytest.param("open_state_file", range(1, 11), *way, marks=pytest.mark.long) for way in WAYS),
+        *(pytest.param("open_shared_state", range(3), *way, marks=pytest.mark.long) for way in WAYS),
     ],
     indirect=["open_state"],
-    ids=["file", "shared", "many nights, file", "many nights, shared"],
 )
 Rows = list[tuple[int, int] | None]
 
@@ -146,9 +147,7 @@ def record(state: SyncState, part: Part, number: int, outcome: str, dice: random
     return outcome == "accepted" or (outcome != "failed" and dice.random() < 0.5)
 
 
-@STATES
-@pytest.mark.parametrize("kind", [HASHED, NAMED])
-@pytest.mark.parametrize("replace", [True, False])
+@SERIES
 async def test_plans_are_those_of_a_model(open_state: OpenState, *, seeds: range, kind: int, replace: bool) -> None:
     for seed in seeds:
         dice, model, now = random.Random(seed), Model(replace), NOW
@@ -169,9 +168,7 @@ async def test_plans_are_those_of_a_model(open_state: OpenState, *, seeds: range
                     await state.settle()
 
 
-@STATES
-@pytest.mark.parametrize("kind", [HASHED, NAMED])
-@pytest.mark.parametrize("replace", [True, False])
+@SERIES
 async def test_whatever_happened_before_a_clean_night_makes_the_list_equal_to_the_snapshot(
     open_state: OpenState, *, seeds: range, kind: int, replace: bool
 ) -> None:

@@ -22,6 +22,8 @@ def test_a_page_has_its_rows(tmp_path: Path, rows: int, pages: int) -> None:
         spill.flush()
         found = [spill.read(index, pages) for index in range(pages)]
 
-    for index, records in enumerate(found):
-        expected = [key for key in keys if find_page(key, pages) == index]
-        assert sorted(records[start : start + 16] for start in range(0, len(records), RECORD_SIZE)) == sorted(expected)
+    expected: list[list[bytes]] = [[] for _ in range(pages)]
+    for key in sorted(keys):
+        expected[find_page(key, pages)].append(key)
+    for records, there in zip(found, expected, strict=True):
+        assert sorted(records[start : start + 16] for start in range(0, len(records), RECORD_SIZE)) == there

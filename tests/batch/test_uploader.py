@@ -6,11 +6,13 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.errors import BatchError, InvalidArgument
 from svc_async.sandbox import VirtualClock
@@ -49,8 +51,9 @@ async def test_a_cancelled_upload_reports(users: AudienceUsers, service: FakeSer
     service.clock = VirtualClock()  # does not advance by itself
     seen: list[Progress] = []
     service.latency = 10
+    users = attrs.evolve(users, limits=Limits(operations=250))
     task = asyncio.create_task(
-        users.upload(make_members(6000), users_per_operation=1, concurrency=1, progress=seen.append)
+        users.upload(make_members(600), users_per_operation=1, concurrency=1, progress=seen.append)
     )
     await wait_until(lambda: service.in_flight == 1)
     await service.clock.advance(seconds=10)
@@ -62,8 +65,8 @@ async def test_a_cancelled_upload_reports(users: AudienceUsers, service: FakeSer
 
     last = seen[-1]
     assert adds_up(last)
-    assert (last.accepted, last.in_flight, last.in_doubt) == (2500, 0, 2500)
-    assert last.pending == last.read - 2500
+    assert (last.accepted, last.in_flight, last.in_doubt) == (250, 0, 250)
+    assert last.pending == last.read - 250
 
 
 async def test_times_are_pinned_when_a_batch_is_built(users: AudienceUsers, service: FakeService) -> None:

@@ -71,7 +71,7 @@ EMAILS = st.sampled_from(["a@b.de", "b@b.de", "c@b.de", "A@B.de ", "nobody", "",
 HANDLES = st.sampled_from(["a", "b", "", "not a handle"])
 
 
-@pytest.mark.parametrize("examples", [20, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [8, pytest.param(300, marks=pytest.mark.long)])
 def test_shards_of_a_file_are_the_whole_file(write: Write, examples: int) -> None:
     @hypothesis_settings(max_examples=examples)
     @given(

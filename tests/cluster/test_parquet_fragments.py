@@ -53,7 +53,7 @@ def read_whole(path: Path) -> list[tuple[Any, ...]]:
         return read_rows(source)
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [5, pytest.param(100, marks=pytest.mark.long)])
 def test_fragments_of_row_groups_are_the_whole_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int
 ) -> None:

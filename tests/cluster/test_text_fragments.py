@@ -20,7 +20,7 @@ from svc_async.errors import UnusableFile
 from svc_async.sources.detect import open_source
 from tests.support.files import Write, read_rows
 
-EXAMPLES = pytest.mark.parametrize("examples", [20, pytest.param(300, marks=pytest.mark.long)])
+EXAMPLES = pytest.mark.parametrize("examples", [8, pytest.param(300, marks=pytest.mark.long)])
 Sizes = tuple[int, int]
 SIZES = st.tuples(st.integers(1, 60), st.integers(1, 40))
 """Bytes of a fragment, and of what is read at a time."""

@@ -1,4 +1,5 @@
 import unicodedata
+from collections.abc import Sequence
 
 import pytest
 
@@ -8,8 +9,16 @@ from svc_async.printable import clean, clean_cell, clean_lines, shorten
 UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
-def test_no_control_or_format_character_of_unicode_is_left() -> None:
-    planes = (0, 1, 2, 3, 14)  # the others have no characters, or private ones
+@pytest.mark.parametrize(
+    "planes",
+    [
+        pytest.param((0,), id="basic"),
+        pytest.param(
+            (1, 2, 3, 14), id="others", marks=pytest.mark.long
+        ),  # what is left has no characters, or private ones
+    ],
+)
+def test_no_control_or_format_character_of_unicode_is_left(planes: Sequence[int]) -> None:
     everything = "".join(chr(plane << 16 | number) for plane in planes for number in range(1 << 16))
     assert not {letter for letter in clean(everything) if unicodedata.category(letter) in UNSAFE}
 

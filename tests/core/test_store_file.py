@@ -173,7 +173,7 @@ def test_a_lock_ends_with_its_process_and_not_before(path: Path) -> None:
     assert FileLock.is_taken(Path(f"{path}-lock")) is False
 
 
-@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("suffix", ["", *(pytest.param(suffix, marks=pytest.mark.long) for suffix in ("-wal", "-shm"))])
 def test_a_backup_by_the_process_that_has_a_file_keeps_the_lock(path: Path, suffix: str) -> None:
     with closing(DatabaseFile.open(path, FORMAT)) as file:
         file.begin_log()

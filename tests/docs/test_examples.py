@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,8 +13,10 @@ from tests.support.sandbox_thread import run_sandbox
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = [each for page in PAGES if page.name not in NEEDS_MORE for each in find_examples(page)]
+LONG = ("django", "range(10_000)")
 CASES = [
-    pytest.param(each, id=each.name, marks=[pytest.mark.long] if "django" in each.code else []) for each in EXAMPLES
+    pytest.param(each, id=each.name, marks=pytest.mark.long if any(word in each.code for word in LONG) else ())
+    for each in EXAMPLES
 ]
 
 
@@ -33,11 +34,6 @@ def forget_django_settings() -> None:
     kept = vars(conf.settings)
     kept.clear()
     kept["_wrapped"] = conf.empty
-
-
-def mark(example: Example) -> Any:
-    """Name a program; with ten thousand rows it is long."""
-    return pytest.param(example, id=example.name, marks=pytest.mark.long if "range(10_000)" in example.code else ())
 
 
 @pytest.mark.usefixtures("keep_loggers")

@@ -23,11 +23,11 @@ async def test_of_many_reads_at_once_those_whose_turn_is_too_late_are_told_after
             return False
         return True
 
-    read_in_time = await asyncio.gather(*(read() for _ in range(300)))
+    read_in_time = await asyncio.gather(*(read() for _ in range(180)))
 
     step = 900 / (2_000 * 0.97)
     assert sum(read_in_time) == 20 + int(60 / step), "a hundredth at once and the others at the pace"
     assert clock.monotonic() - began <= 60
     assert max(told_at) < 1
     assert turns == sorted(set(turns))
-    assert timedelta(seconds=60) < turns[0] < turns[-1] < timedelta(seconds=300 * step)
+    assert timedelta(seconds=60) < turns[0] < turns[-1] < timedelta(seconds=180 * step)

@@ -492,7 +492,7 @@ async def test_every_fault_is_one_typed_error(
         Fault.rate_limited(reset=-30),
     ],
 )
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [2, pytest.param(1, marks=pytest.mark.long)])
 async def test_a_read_survives_every_passing_fault(
     sandbox: Sandbox, session: Session, fault: Fault, times: int
 ) -> None:

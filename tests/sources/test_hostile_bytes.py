@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -18,6 +18,7 @@ from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.detect import list_columns, open_feed, open_source
 from svc_async.users.encoding import MemberEncoder
 from tests.support.files import Write, read_rows
+from tests.support.properties import FEWER
 
 SECRET = "zqsecretqz"
 
@@ -98,7 +99,8 @@ async def read_products(path: str) -> None:
 
 @pytest.mark.parametrize("read", [read_users, read_products])
 @pytest.mark.parametrize("name", FILES)
-@settings(max_examples=10)
+@FEWER
+@pytest.mark.usefixtures("examples")
 @given(edits=EDITS)
 def test_a_damaged_file_is_read_or_refused(
     write: Write,

@@ -3,7 +3,10 @@
 import pytest
 from hypothesis import settings
 
-__all__ = ["examples"]
+__all__ = ["FEWER", "examples"]
+
+FEWER = pytest.mark.parametrize("examples", [3, pytest.param(50, marks=pytest.mark.long)], indirect=True)
+"""Has a property whose examples take long checked on three of them, and in `nox -s long` on fifty."""
 
 
 @pytest.fixture(params=[10, pytest.param(100, marks=pytest.mark.long)])

@@ -274,7 +274,7 @@ WORDS = {
     "connection_issue": {"title": "T", "connection_issue": LONG},
     "grant": {"error": LONG, "error_description": LONG},
     "many": {"errors": [{"code": "C"}] * 1_000},
-    "operations": {"operation_errors": [[{"code": "word " * 100}]] * 20_000},
+    "operations": {"operation_errors": [[{"code": "word " * 10}]] * 11_000},
     "one operation": {"operation_errors": [{"index": 0, "code": "C"}] * 5_000},
 }
 
