@@ -12,7 +12,7 @@ from types import FunctionType
 import attrs
 
 from svc_async.batch import options
-from svc_async.batch.job import read_job
+from svc_async.batch.job import TargetSpec, read_job
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.products.products import Products
@@ -45,7 +45,7 @@ def page() -> str:
 
 
 def _list_keywords() -> Iterator[str]:
-    call = read_job("", {}, (), ids={"kind": "catalog", "list_id": ""})  # what a call without keywords means
+    call = read_job("", {}, (), target=TargetSpec(kind="catalog"))  # what a call without keywords means
     values = [value for value in attrs.asdict(call, recurse=False).values() if attrs.has(type(value))]
     defaults = {name: value for each in values for name, value in attrs.asdict(each).items()}
     for name, (annotation, meaning) in sorted(_read_fields().items()):

@@ -96,7 +96,7 @@ def _rows(method: Any, kind: type, seen: set[object]) -> Iterator[Route[Any] | L
         elif isinstance(named, FunctionType) and named not in seen:
             yield from _rows(named, kind, seen)
         elif isinstance(named, type):
-            members = (each.fget if isinstance(each, property) else each for each in vars(named).values())
+            members = (each.fget if isinstance(each, property) else each for each in [*vars(named).values()])
             for inner in filter(lambda each: isinstance(each, FunctionType) and each not in seen, members):
                 yield from _rows(inner, named, seen)
 

@@ -81,14 +81,15 @@ class Ledger:
     """The ledger of one run, which is forgotten with it; a context manager for the time of the run.
 
     Attributes:
-        lanes: how many lanes the rows are distributed over; final once the ledger is entered.
+        lanes: how many lanes the rows are distributed over: those of a new job until the ledger is entered, which may
+            find those of earlier runs.
         accounting: the totals; entering begins them with those of earlier runs.
         keyed: whether a row must always belong to the lane of its key, even if no order is kept.
         finished: the report, if nothing is left to do.
         sent_at: when earlier runs sent their last requests, as far as a limit of the service may still count them.
     """
 
-    lanes: int
+    lanes: int = attrs.field(default=1, init=False)
     accounting: Accounting = attrs.field(factory=Accounting, init=False)
     finished: Report | None = attrs.field(default=None, init=False)
     sent_at: Sequence[datetime] = attrs.field(default=(), init=False)

@@ -235,6 +235,11 @@ class Report(Counts):
         more = other.failures if isinstance(other, Report) else ()
         return attrs.evolve(super().__add__(other), failures=first_failures((*self.failures, *more)))
 
+    @property
+    def total(self) -> Self:
+        """The report itself: `SyncReport.total` is the sum of two."""
+        return self
+
     def find_sent(self) -> Sent:
         """Return whether requests were sent, for an error about this report."""
         sent = Sent.MAYBE if self.in_doubt else Sent.YES

@@ -18,7 +18,8 @@ import attrs
 
 from svc_async.batch.destination import Destination
 from svc_async.batch.feeder import Feeder
-from svc_async.batch.journal.journal import JournalPath, LedgerFactory
+from svc_async.batch.job import Job, to_plain
+from svc_async.batch.journal.journal import JournalLedger
 from svc_async.batch.lane import Lane, Phase, count_in_doubt
 from svc_async.batch.lane_events import (
     Abandoned,
@@ -36,13 +37,14 @@ from svc_async.batch.lane_events import (
     Stopped,
     Written,
 )
-from svc_async.batch.ledger import Resumption
+from svc_async.batch.ledger import Ledger, Resumption
 from svc_async.batch.packing.lane_count import count_lanes
 from svc_async.batch.recovery import RecoveryPolicy, name_failure, remove_hashes_from_error, summarize
 from svc_async.batch.report import Failure, JobPhase, Progress, Report, Wait
 from svc_async.batch.sender import BatchSender, make_job_sender
-from svc_async.batch.settings import BatchSettings, JobSizes, Observers
+from svc_async.batch.settings import BatchSettings, JobSizes
 from svc_async.batch.source import RowSource, Slice
+from svc_async.clock import Clock
 from svc_async.counts import Counts
 from svc_async.engine.call import log_repeat
 from svc_async.engine.retry import RetryBudget
@@ -69,32 +71,41 @@ class Uploader(Generic[T]):
         self,
         source: RowSource,
         *,
+        job: Job,
         sender: BatchSender,
         destination: Destination[T],
-        settings: BatchSettings,
-        observers: Observers,
-        journal: JournalPath | None,
-        create_ledger: LedgerFactory,
+        ledger: Ledger | None,
         sizes: JobSizes,
     ) -> None:
+        """Prepare to do a job.
+
+        Args:
+            source: its rows.
+            job: how they are sent.
+            sender: sends the requests.
+            destination: where they are sent.
+            ledger: keeps what becomes of the rows, if the journal of the job does not.
+            sizes: the amounts in which the job works.
+
+        Raises:
+            InvalidArgument: no journal can be kept where the job says.
+        """
         self._source = source
         self._sender = make_job_sender(sender, before_sending=self._intend, at_sending=self._begin)
         self._destination = destination
-        self._observers = observers
+        self._observers = job.observers
         self._clock = sender.clock
-        lanes = count_lanes(
+        self._ledger = _create_ledger(job, destination, sender.clock) if ledger is None else ledger
+        self._ledger.lanes = count_lanes(
             destination.limits,
-            settings.concurrency,
+            job.settings.concurrency,
             memory=sender.memory.total,
             pace=sender.find_pace(destination.empty),
-        )
-        self._ledger = create_ledger(
-            journal, destination=destination, settings=settings, lanes=lanes, clock=self._clock
         )
         self._started = self._clock.monotonic()
         self._memory = sender.memory.create_share()
         self._rows = _RowsReporter(sender.subscribers, destination.empty)
-        self._feeder = self._create_feeder(settings, sizes)
+        self._feeder = self._create_feeder(job.settings, sizes)
         self._task_group = asyncio.TaskGroup()
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._requests: dict[Lane, Request[T]] = {}
@@ -350,6 +361,14 @@ class Uploader(Generic[T]):
             self._observers.progress(progress)
         if self._rows.subscribers.functions:
             self._rows.report(progress)
+
+
+def _create_ledger(job: Job, destination: Destination[Any], clock: Clock) -> Ledger:
+    """Return a ledger in the journal of a job, or one in memory; a new journal describes a job with a file."""
+    if job.journal is None:
+        return Ledger()
+    note = None if job.source is None else to_plain(job)
+    return JournalLedger(job.journal, destination=destination, settings=job.settings, clock=clock, note=note)
 
 
 def _find_lane(requests: Mapping[Lane, Request[T]], request: Request[Any]) -> Lane:

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from svc_async.batch.job import Job
 from svc_async.batch.report import KEPT_FAILURES, Failure
 from svc_async.cli.options import is_url
 from svc_async.errors import InvalidArgument, UnusableFile
-from svc_async.jobs.spec import JobSpec, UploadSpec
 from svc_async.printable import clean_cell
 from svc_async.private_files import check_private, check_trusted, open_private
 from svc_async.sources.detect import STANDARD_INPUT
@@ -226,31 +226,24 @@ class FailureList:
             self.path.unlink(missing_ok=True)
 
 
-def name_failures_file(spec: JobSpec, file: str, *, sandbox: bool = False) -> Path:
+def name_failures_file(job: Job, file: str, *, sandbox: bool = False) -> Path:
     """Return where a job lists its failures: beside its file, or in the current folder for a URL or a pattern.
 
     The name contains the list and the operation, so that jobs with the same file do not share a list of failures.
 
     Args:
-        spec: the job.
+        job: the job.
         file: the file as it was typed; `-` is standard input.
         sandbox: whether the list is one of an embedded sandbox.
     """
-    name = "stdin" if file == STANDARD_INPUT else Path(spec.source.path).name
+    name = "stdin" if file == STANDARD_INPUT else Path(job.file.path).name
     folder = Path(file).parent
     if is_url(file) or (has_magic(file) and not Path(file).exists()):
         name, folder = _make_safe(name), Path()
-    list_id = "sandbox" if sandbox else spec.target.list_id
-    operation = _name_operation(spec)
-    job = _make_safe(f"{spec.target.kind}-{list_id}.{operation}".replace("_", "-"))
-    return folder / f"{name}.{job}.failures.csv"
-
-
-def _name_operation(spec: JobSpec) -> str:
-    """Return what the command calls an operation."""
-    if not isinstance(spec, UploadSpec):
-        return "sync"
-    return "delete" if (spec.target.kind, spec.operation) == ("catalog", "remove") else spec.operation
+    list_id = "sandbox" if sandbox else job.target.list_id
+    operation = "delete" if (job.target.kind, job.operation) == ("catalog", "remove") else job.operation
+    about = _make_safe(f"{job.target.kind}-{list_id}.{operation}".replace("_", "-"))
+    return folder / f"{name}.{about}.failures.csv"
 
 
 def _make_safe(name: str) -> str:

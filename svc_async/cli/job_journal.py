@@ -1,4 +1,4 @@
-"""The journal of a command's job: what it notes about the job, and how the same job is recognised and resumed."""
+"""The journal of a command's job: how the same job is recognised and resumed."""
 
 import asyncio
 import shlex
@@ -11,15 +11,15 @@ import attrs
 
 from svc_async import profiles
 from svc_async._version import __version__
-from svc_async.batch.journal.file import JournalFile, Journals
-from svc_async.batch.journal.journal import JournalLocation, annotate
+from svc_async.batch.job import Job, JobNote, TargetSpec, from_plain
+from svc_async.batch.journal.file import Journals
+from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.cli.options import JournalFlags, RunFlags, absolute
 from svc_async.cli.sessions import require_state
 from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument, SvcError, UnusableFile
-from svc_async.jobs.spec import JobSpec, TargetSpec, UploadSpec, from_plain, to_plain
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
@@ -30,14 +30,15 @@ from svc_async.users.tables import Rows
 
 __all__ = [
     "UNKNOWN_JOB",
+    "AbsentSource",
     "JobJournal",
-    "JobNote",
-    "SpooledSource",
     "describe_ids",
     "describe_resuming",
     "find_job",
     "find_journal",
+    "find_source_problem",
     "list_state_journals",
+    "read_noted_job",
     "read_state_job",
     "read_state_journal",
 ]
@@ -47,7 +48,6 @@ T = TypeVar("T")
 UNKNOWN_JOB = (
     "is not the name of a job in this shared state; `svc-async job list` lists them, and the shards of jobs on clusters"
 )
-_SETTINGS = ("fingerprint", "profile", "failures_file", "report", "host", "version", "size")
 _NEW_JOURNAL = "a new job needs a new journal"
 _ID_NAMES = {"audience": "audience", "do_not_reach_list": "list", "catalog": "catalog"}
 
@@ -58,7 +58,7 @@ def describe_ids(target: TargetSpec) -> Mapping[str, str | None]:
     return {**account, _ID_NAMES[target.kind]: target.list_id}
 
 
-def find_journal(options: JournalFlags, spec: JobSpec, run: RunFlags) -> JournalFlags:
+def find_journal(options: JournalFlags, job: Job, run: RunFlags) -> JournalFlags:
     """Return the options with the journal of this run, if the journals are kept in a folder.
 
     Raises:
@@ -74,68 +74,30 @@ def find_journal(options: JournalFlags, spec: JobSpec, run: RunFlags) -> Journal
     if options.journal is not None:
         raise InvalidArgument("--journals", "must not be given with --journal, which names one file for one run")
     host = profiles.find(run.profile).endpoints.ads_url
-    about = {"job": spec.title, "host": host, **describe_ids(spec.target)}
+    about = {"job": job.title, "host": host, **describe_ids(job.target)}
     return attrs.evolve(options, journal=Journals(options.journals).find(about, SystemClock().now()))
 
 
-@attrs.frozen(kw_only=True)
-class JobNote:
-    """What a command writes into the journal of its job.
+def read_noted_job(record: JournalRecord) -> Job:
+    """Return the job that a journal describes.
 
-    Attributes:
-        spec: the job.
-        fingerprint: the digest of its source.
-        profile: the profile that it was started with.
-        failures_file: where its failures are written, if not beside the source.
-        report: where its report is written, if anywhere.
-        host: the host of the list.
-        version: the version of the SDK that has begun it.
-        size: the bytes of its source, if that is one file.
+    Raises:
+        UnusableFile: it describes no job that this version can read.
     """
+    if not record.note:
+        raise UnusableFile("journal", record.name, "was not begun by a command; make the same call again")
+    try:
+        return from_plain(record.note)
+    except InvalidArgument as error:
+        problem = f"describes its job in a way that this version cannot read: {error}"
+        raise UnusableFile("journal", record.name, problem) from None
 
-    spec: UploadSpec
-    fingerprint: str
-    profile: str | None = None
-    failures_file: str | None = None
-    report: str | None = None
-    host: str | None = None
-    version: str | None = None
-    size: int | None = None
 
-    @classmethod
-    def read(cls, record: JournalRecord) -> "JobNote":
-        """Return the note in a journal.
-
-        Raises:
-            UnusableFile: there is none that this version can read.
-        """
-        if not record.note:
-            raise UnusableFile("journal", record.name, "was not begun by a command; make the same call again")
-        try:
-            spec = from_plain(record.note.get("spec"))
-        except InvalidArgument as error:
-            problem = f"describes its job in a way that this version cannot read: {error}"
-            raise UnusableFile("journal", record.name, problem) from None
-        if not isinstance(spec, UploadSpec):
-            raise UnusableFile("journal", record.name, "describes a sync, which keeps no journal")
-        settings: dict[str, Any] = {name: record.note.get(name) for name in _SETTINGS}
-        return cls(spec=spec, **settings)
-
-    @property
-    def cluster_job(self) -> str | None:
-        """The name of the job on a cluster of which this is a shard; None if it is none."""
-        return self.fingerprint.rpartition("/")[0] or None
-
-    @property
-    def source_problem(self) -> str | None:
-        """What has become of the source, if a look at the folder shows that the job cannot be resumed with it."""
-        if self.size is None or (size := _find_size(self.spec.source.path)) == self.size:
-            return None
-        return "does not exist any more" if size is None else "has changed since"
-
-    def to_plain(self) -> Mapping[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {**attrs.asdict(self, recurse=False), "spec": to_plain(self.spec)}
+def find_source_problem(job: Job) -> str | None:
+    """Return what a look at the folder of a source shows, if the job cannot be resumed with it."""
+    if job.note.size is None or (size := _find_size(job.file.path)) == job.note.size:
+        return None
+    return "does not exist any more" if size is None else "has changed since"
 
 
 def _find_size(path: str) -> int | None:
@@ -144,36 +106,37 @@ def _find_size(path: str) -> int | None:
     return file.stat().st_size if path != STANDARD_INPUT and file.is_file() else None
 
 
-class SpooledSource:
-    """Stands for standard input that an earlier run has read to its end: its rows are in the spool of the journal.
+@attrs.define(kw_only=True)
+class AbsentSource:
+    """Stands for a source that this process does not read: its rows are in a spool, or workers read them.
 
     Attributes:
         name: what messages call it.
+        digest: its digest.
+        has_lines: whether positions are lines already.
         columns: any; the rows are encoded already.
-        ignored: none.
-        size: one unit, which has been read.
-        bytes_read: as much.
-        exhausted: it is.
+        size: one unit, so that the share that is done is the share of the rows that are read.
     """
 
-    name = "standard input"
-    columns = ("email",)
-    ignored: Sequence[str] = ()
-    size = bytes_read = 1
-    exhausted = True
-
-    def __init__(self, fingerprint: str) -> None:
-        self._fingerprint = fingerprint
+    name: str
+    digest: str = ""
+    has_lines: bool = False
+    columns: tuple[str, ...] = ("email",)
+    ignored: tuple[str, ...] = ()
+    size: int = 1
+    bytes_read: int = 1
+    exhausted: bool = True
 
     async def check(self) -> None:
-        """Accept it: it was checked when it was read."""
+        """Accept it: whoever reads it checks it."""
 
     async def fingerprint(self) -> str:
-        """Return the digest of what was read."""
-        return self._fingerprint
+        """Return its digest."""
+        return self.digest
 
-    def find_line(self, position: int) -> None:
-        """Return None: the spool has no lines."""
+    def find_line(self, position: int) -> int | None:
+        """Return the position, if that is the line; a spool has no lines."""
+        return position if self.has_lines else None
 
     def rows(self) -> Rows:
         """Return no rows: the uploader has them."""
@@ -246,18 +209,18 @@ class JobJournal:
         path: the file; None if there is none.
         job: the name of the job in the shared state; None if its journal is not there.
         record: what earlier runs of the job have left in it; None if this is the first.
-        note: what the first run has noted.
+        begun: the job as the first run has described it.
         resume_spool: whether the rows come from the spool instead of standard input.
     """
 
     path: Path | None = None
     job: str | None = None
     record: JournalRecord | None = None
-    note: JobNote | None = None
+    begun: Job | None = None
     resume_spool: bool = False
 
     @classmethod
-    def open(cls, options: JournalFlags, spec: JobSpec, run: RunFlags) -> "JobJournal":
+    def open(cls, options: JournalFlags, job: Job, run: RunFlags) -> "JobJournal":
         """Find out what the journal of a job holds.
 
         Raises:
@@ -269,12 +232,12 @@ class JobJournal:
         record = found._read(run)
         if record is None or record.begun_at is None:
             return found
-        note = JobNote.read(record)
-        if (note.spec.title, note.spec.target) != (spec.title, spec.target):
-            ids = ", ".join(f"{name} {value}" for name, value in describe_ids(note.spec.target).items())
-            problem = f"belongs to another job: {note.spec.title} {ids}; {_NEW_JOURNAL}"
+        begun = read_noted_job(record)
+        if (begun.title, begun.target) != (job.title, job.target):
+            ids = ", ".join(f"{name} {value}" for name, value in describe_ids(begun.target).items())
+            problem = f"belongs to another job: {begun.title} {ids}; {_NEW_JOURNAL}"
             raise UnusableFile("journal", record.name, problem)
-        return attrs.evolve(found, record=record, note=note, resume_spool=options.resume_spool and record.spooled)
+        return attrs.evolve(found, record=record, begun=begun, resume_spool=options.resume_spool and record.spooled)
 
     def _read(self, run: RunFlags) -> JournalRecord | None:
         if self.job is not None:
@@ -319,49 +282,41 @@ class JobJournal:
             return f"svc-async job report --job {shlex.quote(self.job)}"
         return None if self.path is None else f"svc-async job report {shlex.quote(str(self.path))}"
 
-    def locate(self, session: Session) -> JournalLocation | None:
-        """Return where the journal is kept, given an open session."""
-        if self.path is not None:
-            return JournalFile(self.path)
-        if self.job is None or session.state is None:
-            return None
-        return session.state.journal(self.job)
-
     @property
     def is_finished(self) -> bool:
         """Whether nothing is left to do."""
         return self.record is not None and self.record.finished
 
     @property
-    def spooled(self) -> SpooledSource | None:
+    def spooled(self) -> AbsentSource | None:
         """What stands for standard input, if its rows come from the spool."""
-        return SpooledSource(self.note.fingerprint) if self.resume_spool and self.note is not None else None
+        if not self.resume_spool or self.begun is None:
+            return None
+        return AbsentSource(name="standard input", digest=self.begun.file.fingerprint or "")
 
-    async def begin(
-        self, source: ReplayableSource, spec: JobSpec, options: RunFlags, location: JournalLocation | None
-    ) -> None:
-        """Note what begins now; or make sure that the source is the one with which the job was begun.
+    async def begin(self, source: ReplayableSource, job: Job, options: RunFlags, session: Session) -> Job:
+        """Return the job with its journal, and with notes for it; make sure that it was begun with the same source.
 
         Raises:
             UnusableFile: the source is another one, or has changed.
         """
-        if location is None or not isinstance(spec, UploadSpec):
-            return
+        journal: JournalPath | None = self.path
+        if self.job is not None and session.state is not None:
+            journal = session.state.journal(self.job)
+        if journal is None:
+            return job
         fingerprint = await source.fingerprint()
-        if self.note is None:
-            note = JobNote(
-                spec=spec,
-                fingerprint=fingerprint,
-                profile=options.profile,
-                failures_file=absolute(options.failures_file) if options.failures_file else None,
-                report=absolute(options.report) if options.report else None,
-                host=urlsplit(profiles.find(options.profile).endpoints.ads_url).netloc,
-                version=__version__,
-                size=_find_size(spec.source.path),
-            )
-            await annotate(location, note.to_plain())
-        elif self.note.fingerprint != fingerprint:
-            was = self.note.spec.source.path
+        if self.begun is not None and self.begun.file.fingerprint != fingerprint:
+            was = self.begun.file.path
             what = "standard input" if was == STANDARD_INPUT else f"{was}, or with what it held before it was changed"
             problem = f"belongs to a job with {what}; resume it with the same rows; {_NEW_JOURNAL}; nothing was sent"
-            raise UnusableFile("journal", location.name, problem)
+            raise UnusableFile("journal", str(self.name), problem)
+        note = JobNote(
+            profile=options.profile,
+            failures_file=absolute(options.failures_file) if options.failures_file else None,
+            report=absolute(options.report) if options.report else None,
+            host=urlsplit(profiles.find(options.profile).endpoints.ads_url).netloc,
+            version=__version__,
+            size=_find_size(job.file.path),
+        )
+        return attrs.evolve(job, journal=journal, note=note, source=attrs.evolve(job.file, fingerprint=fingerprint))

@@ -11,19 +11,19 @@ from typing import Any
 import attrs
 
 from svc_async._version import __version__
+from svc_async.batch.job import Job
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.report import Progress
 from svc_async.batch.sender import GRACE
 from svc_async.batch.settings import BatchSettings
 from svc_async.cli.exit_codes import explain
 from svc_async.cli.failures import count_reasons
-from svc_async.cli.job_journal import JobNote, describe_ids, describe_resuming
+from svc_async.cli.job_journal import describe_ids, describe_resuming, find_source_problem, read_noted_job
 from svc_async.cli.output.wording import count, format_duration
 from svc_async.clock import Clock, find_boot
 from svc_async.errors import UnusableFile
 from svc_async.jobs.html_report import JobRecord
 from svc_async.jobs.limits import requests_per_minute
-from svc_async.jobs.spec import JobSpec, UploadSpec
 from svc_async.sources.detect import STANDARD_INPUT
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "describe_target",
     "describe_title",
     "find_limit",
-    "find_spec",
+    "find_noted_job",
     "find_waits",
     "list_folder",
     "list_reasons",
@@ -44,9 +44,9 @@ _BEGUN_BY_PROGRAM = "Make the same call again with this journal to resume the jo
 _NOT_ALL_SPOOLED = "It ended before all of its rows were kept: make the same call again with all of them."
 
 
-def find_spec(record: JournalRecord) -> UploadSpec | None:
-    """Return the spec of a job that a command has begun."""
-    return JobNote.read(record).spec if record.note else None
+def find_noted_job(record: JournalRecord) -> Job | None:
+    """Return a job that a command has begun."""
+    return read_noted_job(record) if record.note else None
 
 
 def describe_state(record: JournalRecord) -> str:
@@ -69,34 +69,33 @@ def describe_next(record: JournalRecord) -> str:
         return "Nothing is left to do. A new job needs a new journal."
     if not record.note:
         return _NOT_ALL_SPOOLED if is_spooling else _BEGUN_BY_PROGRAM
-    return _describe_resuming(record, JobNote.read(record))
+    return _describe_resuming(record, read_noted_job(record))
 
 
-def _describe_resuming(record: JournalRecord, note: JobNote) -> str:
+def _describe_resuming(record: JournalRecord, job: Job) -> str:
     """Describe how a job that has ended early is resumed."""
-    job = note.cluster_job
-    if job is not None:
-        what = "" if job == record.name else "It is a shard. "
-        return f"{what}Run the job {job} on a cluster again to resume it."
+    if (name := job.note.cluster_job) is not None:
+        what = "" if name == record.name else "It is a shard. "
+        return f"{what}Run the job {name} on a cluster again to resume it."
     resume = f"svc-async job resume {record.name}" if record.owner is None else describe_resuming(record.name)
-    problem = note.source_problem if record.owner is None else None  # the file may be on the machine of the owner
+    problem = find_source_problem(job) if record.owner is None else None  # the file may be on the machine of the owner
     if problem is not None:
-        return f"{note.spec.source.path} {problem}: restore it as it was, then resume the job with: {resume}"
-    if note.spec.source.path == STANDARD_INPUT and not record.spooled:
+        return f"{job.file.path} {problem}: restore it as it was, then resume the job with: {resume}"
+    if job.file.path == STANDARD_INPUT and not record.spooled:
         return f"It ended before standard input was kept: pass the same input again, as in: {resume} < FILE"
     return f"Resume it with: {resume}"
 
 
 def describe_title(record: JournalRecord) -> str:
     """Return what a job does, and with which file."""
-    spec = find_spec(record)
-    return f"{spec.title}: {spec.source.path}" if spec else record.name
+    job = find_noted_job(record)
+    return f"{job.title}: {job.file.path}" if job else record.name
 
 
 def find_limit(record: JournalRecord) -> float | None:
     """Return the service's limit on the requests of a job a minute."""
-    spec = find_spec(record)
-    return requests_per_minute(spec.target.kind, spec.operation) if spec else None
+    job = find_noted_job(record)
+    return requests_per_minute(job.target.kind, job.operation) if job else None
 
 
 def list_folder(folder: Path) -> Sequence[Mapping[str, Any]]:
@@ -167,17 +166,17 @@ class JobWaits:
 
 def find_waits(record: JournalRecord, clock: Clock) -> JobWaits:
     """Return what the journal of a job knows of its waits; settings are only in that of a command's job."""
-    note = JobNote.read(record) if record.note else None
+    job = find_noted_job(record)
     if record.finished or record.begun_at is None:
         return JobWaits()
-    settings = None if note is None else note.spec.settings
+    settings = None if job is None else job.settings
     if record.running:
         return JobWaits(
             turned_away=record.turned_away,
             resends_from=_find_earliest(record, settings, clock.now()),
             was_resumed=record.runs > 1,
         )
-    is_on_cluster = note is not None and note.cluster_job is not None  # its shards wait for different times
+    is_on_cluster = job is not None and job.note.cluster_job is not None  # its shards wait for different times
     return JobWaits(quarantine=None if settings is None or is_on_cluster else _find_rest(record, settings, clock))
 
 
@@ -197,19 +196,20 @@ def _find_rest(record: JournalRecord, settings: BatchSettings, clock: Clock) -> 
     return settings.quarantine + (0.0 if record.owner is None else GRACE)
 
 
-def describe_target(spec: JobSpec, host: str | None) -> Mapping[str, str]:
+def describe_target(job: Job, host: str | None) -> Mapping[str, str]:
     """Return the ids of a list, its host and the source, by what a page calls them."""
-    facts = {name.capitalize(): value for name, value in describe_ids(spec.target).items() if value is not None}
-    return {**facts, **({"Host": host} if host else {}), "File": _name_file(spec)}
+    facts = {name.capitalize(): value for name, value in describe_ids(job.target).items() if value is not None}
+    file = "standard input" if job.file.path == STANDARD_INPUT else job.file.path
+    return {**facts, **({"Host": host} if host else {}), "File": file}
 
 
 def describe_journal_page(record: JournalRecord, clock: Clock) -> JobRecord:
     """Return what the page of a job says now."""
-    note = JobNote.read(record) if record.note else None
+    job = find_noted_job(record)
     state = describe_state(record)
-    facts = {} if note is None else describe_target(note.spec, note.host)
+    facts = {} if job is None else describe_target(job, job.note.host)
     return JobRecord(
-        title=describe_title(record) if note is None else f"{note.spec.title}: {Path(note.spec.source.path).name}",
+        title=describe_title(record) if job is None else f"{job.title}: {Path(job.file.path).name}",
         report=record.report,
         seconds=record.worked,
         state="finished" if record.finished else "running" if record.running else "stopped",
@@ -220,9 +220,5 @@ def describe_journal_page(record: JournalRecord, clock: Clock) -> JobRecord:
         requests_per_minute=find_limit(record),
         ended_early=None if record.finished or record.running else f"the job is {state}",
         advice=" ".join([*find_waits(record, clock).describe(), describe_next(record)]),
-        version=__version__ if note is None else note.version or __version__,
+        version=__version__ if job is None else job.note.version or __version__,
     )
-
-
-def _name_file(spec: JobSpec) -> str:
-    return "standard input" if spec.source.path == STANDARD_INPUT else spec.source.path

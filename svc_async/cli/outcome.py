@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
@@ -21,7 +21,7 @@ from svc_async.errors import BatchError, InvalidArgument, UnusableFile
 from svc_async.jobs.html_report import BEGINNING, JobRecord, report_page
 from svc_async.private_files import check_replaceable, report_os_error, write_private
 
-__all__ = ["JobOutcome", "Work", "check_report", "write_json_report", "write_report"]
+__all__ = ["JobOutcome", "check_report", "write_json_report", "write_report"]
 
 _PARTLY_VALID = {
     False: "  of these with another valid identifier: --bad-identifiers drop sends them",
@@ -36,34 +36,6 @@ _LISTED = 5
 """Reasons that are printed."""
 
 
-class Work(Protocol):
-    """What a job does, as far as its outcome describes it."""
-
-    @property
-    def more(self) -> Mapping[str, int]:
-        """Further counts for the reports."""
-        ...
-
-    @property
-    def compared(self) -> int | None:
-        """How many rows of the file were compared; None if rows are sent without that."""
-        ...
-
-    @property
-    def exit(self) -> Exit:
-        """The exit code if it has only printed a plan."""
-        ...
-
-    @property
-    def advice(self) -> str:
-        """What to do about the rest if the job ends early."""
-        ...
-
-    def summarize(self, report: Report) -> str:
-        """Describe what was done with how many rows."""
-        ...
-
-
 @attrs.frozen(kw_only=True)
 class JobOutcome:
     """How a job ended.
@@ -76,7 +48,6 @@ class JobOutcome:
         name: what messages call the source.
         journal: the name of the journal, if there is one.
         finished_before: whether an earlier run finished the job, so that nothing was sent.
-        summary: what was done with how many rows.
         report: what became of the rows.
         seconds: how long it took.
         drops: whether rows are sent without their invalid identifiers.
@@ -97,11 +68,10 @@ class JobOutcome:
     title: str
     facts: Mapping[str, str]
     begun_at: datetime
-    file: Path
+    file: str
     name: str
     journal: str | None
     finished_before: bool
-    summary: str
     report: Report
     seconds: float
     drops: bool
@@ -154,7 +124,7 @@ class JobOutcome:
         """Return plain values, ready for JSON."""
         listed = {} if self.options.omit_failures else {"failures": self._describe_failures()}
         return {
-            "file": str(self.file),
+            "file": self.file,
             **self.report.counts,
             **listed,
             **self.more,
@@ -170,10 +140,11 @@ class JobOutcome:
 
     def print(self) -> None:
         """Print the counts, and the most frequent reasons of failures."""
-        report = self.report
+        report, compared = self.report, self.compared
+        summary = f"{count(report.read, 'row')} read" if compared is None else f"{count(compared, 'row')} compared"
         show(
             (self.name, "bold"),
-            f": {self.summary} in {format_duration(self.seconds)}",
+            f": {summary} in {format_duration(self.seconds)}",
             (f" ({self._rows_per_second:,.0f} rows/s, {count(report.requests, 'request')})", "dim"),
         )
         for number, style, what in _counts(report, drops=self.drops):
@@ -222,7 +193,7 @@ class JobOutcome:
 
     @property
     def _failure_share(self) -> float:
-        """The share of the rows that failed; in a sync, of all rows of the file: removals are none of these."""
+        """The share of the rows that failed; in a sync, of all rows of the file, to which removals do not belong."""
         rows = self.report.read if self.compared is None else self.compared
         failed = self.report.failed
         return min(1.0, failed / rows) if rows else float(failed > 0)

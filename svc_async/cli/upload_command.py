@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from svc_async.batch.job import Job, SourceSpec
 from svc_async.batch.settings import DEFAULTS, BatchSettings
 from svc_async.batch.sync.settings import SyncSettings
 from svc_async.cli.options import (
@@ -16,7 +17,6 @@ from svc_async.cli.options import (
     absolute,
 )
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.spec import JobSpec, SourceSpec
 
 __all__ = ["batch_settings", "parse_time", "source_spec", "start", "sync_settings"]
 
@@ -62,7 +62,7 @@ def parse_time(name: str, text: str | None) -> datetime | None:
     """Parse a time in ISO 8601.
 
     Raises:
-        InvalidArgument: it is none, or has no time zone.
+        InvalidArgument: it is not one, or has no time zone.
     """
     if text is None:
         return None
@@ -76,20 +76,17 @@ def parse_time(name: str, text: str | None) -> datetime | None:
 
 
 def start(
-    spec: JobSpec,
+    job: Job,
     file: str | Path,
     options: RunFlags,
     journal: JournalFlags | None = None,
-    cluster: WorkerFlags | None = None,
+    workers: WorkerFlags | None = None,
 ) -> int:
     """Run a job and return the exit code."""
-    if cluster is not None and cluster != type(cluster)():
-        from svc_async.cli.cluster.run import run_on_cluster  # noqa: PLC0415 - likewise
+    from svc_async.cli.job_run import run_job  # noqa: PLC0415 - help and usage errors need no engine
 
-        return run_on_cluster(spec, str(file), options, journal or JournalFlags(), cluster)
-    from svc_async.cli.file_job import run_job  # noqa: PLC0415 - help and usage errors need no engine
-
-    return run_job(spec, str(file), options, journal or JournalFlags())
+    is_on_cluster = workers is not None and workers != type(workers)()  # an option is given
+    return run_job(job, str(file), options, journal or JournalFlags(), workers if is_on_cluster else None)
 
 
 def _split(text: str | None) -> tuple[str, ...] | None:

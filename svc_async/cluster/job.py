@@ -1,4 +1,4 @@
-"""A job on a cluster as values: what the graph of its tasks carries, and what a shard returns.
+"""A job on a cluster as values: those that the graph of its tasks carries, and those that a shard returns.
 
 Nothing here holds a session, a connection, a credential or a row, so all of it can be pickled, stored and read.
 """
@@ -10,12 +10,12 @@ from typing import Any
 import attrs
 import msgspec
 
+from svc_async.batch.job import Job, to_plain
 from svc_async.batch.report import Failure, Report
 from svc_async.cluster.failures import read_block
 from svc_async.cluster.plan import SourcePlan
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import SvcError
-from svc_async.jobs.spec import UploadSpec, to_plain
 
 __all__ = ["JobPart", "ShardOutcome", "ShardTask", "WorkerSettings", "read_outcome", "write_outcome"]
 
@@ -40,13 +40,13 @@ class JobPart:
     """The rows of a job that go to one list, and the shards that they are divided into.
 
     Attributes:
-        spec: what is done with them.
+        job: their job.
         plan: the fragments of their source.
         first: the number of the first shard.
         shards: how many shards there are.
     """
 
-    spec: UploadSpec
+    job: Job
     plan: SourcePlan
     first: int
     shards: int
@@ -54,7 +54,7 @@ class JobPart:
     @property
     def is_exchanged(self) -> bool:
         """Whether rows of one key have to be brought together; otherwise, each fragment is a shard."""
-        return self.spec.settings.ordered and len(self.plan.fragments) > 1
+        return self.job.settings.ordered and len(self.plan.fragments) > 1
 
     @property
     def numbers(self) -> range:
@@ -64,15 +64,9 @@ class JobPart:
     @property
     def about(self) -> Mapping[str, Any]:
         """What identifies it: all but the settings that may differ between the runs of a job."""
-        plain = to_plain(self.spec)
-        return {
-            "list": plain["target"],
-            "operation": plain["operation"],
-            "times": [plain["effective_at"], plain["expires_at"]],
-            "reading": [plain["phone_region"], plain["bad_identifiers"]],
-            "ordering": self.spec.settings.ordering,
-            "source": self.plan.digest,
-        }
+        plain = to_plain(self.job)
+        fields = {name: plain[name] for name in ("target", "operation", "effective_at", "expires_at", "reading")}
+        return {**fields, "ordering": self.job.settings.ordering, "source": self.plan.digest}
 
 
 @attrs.frozen(kw_only=True)
@@ -80,25 +74,25 @@ class ShardTask:
     """What a worker needs to know to send a shard, besides its rows.
 
     Attributes:
-        job: the name of the job.
+        name: the name of the job.
         run: the run of the job.
         number: the shard, among those of the whole job.
-        spec: what is done with the rows.
+        job: the job with its rows.
         settings: how the worker opens its session.
         topic: where it announces its progress.
     """
 
-    job: str
+    name: str
     run: int
     number: int
-    spec: UploadSpec
+    job: Job
     settings: WorkerSettings
     topic: str
 
 
 @attrs.frozen(kw_only=True)
 class ShardOutcome:
-    """What became of a shard.
+    """The outcome of a shard.
 
     Attributes:
         number: the shard.
@@ -125,7 +119,7 @@ class ShardOutcome:
 
 
 def write_outcome(outcome: ShardOutcome) -> Mapping[str, Any]:
-    """Return what became of a shard as values for JSON."""
+    """Return the outcome of a shard as values for JSON."""
     blocks = [b64encode(block).decode() for block in outcome.failures]
     return {**outcome.report.as_dict(), **({"failure_blocks": blocks} if blocks else {})}
 
@@ -134,7 +128,7 @@ def read_outcome(number: int, plain: Mapping[str, Any]) -> ShardOutcome:
     """Return the outcome of a shard that `write_outcome` has written.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the values are damaged.
     """
     try:
         report = msgspec.convert(plain, Report)

@@ -11,12 +11,12 @@ from typing import Any
 
 import attrs
 
+from svc_async.batch.job import SourceSpec
 from svc_async.cluster.cuts import CsvRecords, Cut, JsonRecords, TextRecords, find_cuts, find_head, is_splittable
 from svc_async.cluster.files import SourceFile, SourceUnavailable, StoredFile, list_files
 from svc_async.cluster.fragments import open_planned
 from svc_async.cluster.plan import Fragment, PlannedFile, RowKind, SourcePlan, SourceSettings
 from svc_async.errors import InvalidArgument, UnusableFile
-from svc_async.jobs.spec import SourceSpec
 from svc_async.sources.blocks.files import ByteReader, unusable
 from svc_async.sources.csv_table import CsvLayout
 from svc_async.sources.detect import detect_format

@@ -26,7 +26,7 @@ from distributed import as_completed, wait
 from svc_async._version import __version__
 from svc_async.batch.job import ClusterClient, Job
 from svc_async.batch.report import KEPT_FAILURES, JobPhase, Progress, Report, first_failures
-from svc_async.batch.settings import Observers, Reading
+from svc_async.batch.settings import Observers
 from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error, release
 from svc_async.cluster.exchange import choose_shards, encode_each, exchange
 from svc_async.cluster.job import JobPart, ShardOutcome, ShardTask, WorkerSettings, read_outcome
@@ -35,11 +35,10 @@ from svc_async.cluster.planning import plan_in_thread, plan_spec
 from svc_async.cluster.worker.shard import send_shard
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import BatchError, InvalidArgument, Sent, SvcError, UnusableFile, UnusableState
-from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from svc_async.state.jobs import JobRun, JobStore, make_damage_error
 from svc_async.state.journals import StateJournal
 
-__all__ = ["run_job", "run_jobs"]
+__all__ = ["run_jobs"]
 
 _MOST_SHARDS = 4_096
 _RETRIES = 3
@@ -49,38 +48,8 @@ _STOP_TIMEOUT = 15.0
 _KINDS: Mapping[str, RowKind] = {"upload": "products", "remove": "product_keys"}
 
 
-async def run_job(job: Job, *, cluster: ClusterClient, origin: SessionOrigin | None) -> Report:
-    """Run the job of a call of `upload` or one of its kin, and return its report.
-
-    Raises:
-        InvalidArgument: an argument cannot be used; nothing was sent.
-        UnusableFile: the source cannot be read, or has changed since the job began; nothing was sent.
-        UnusableState: the name of the job belongs to another one; nothing was sent.
-        StateUnavailable: the shared state cannot be reached.
-        BatchError: the job could not be finished; the call resumes it when it is repeated.
-    """
-    spec = UploadSpec(
-        target=TargetSpec(**job.ids),
-        source=SourceSpec(path=job.path),
-        operation="remove" if job.operation == "Delete" else "upload",
-        phone_region=job.reading.phone_region,
-        bad_identifiers=job.reading.bad_identifiers,
-        settings=job.settings,
-        **job.times,
-    )
-    reports = await run_jobs(
-        [spec],
-        cluster=cluster,
-        journal=job.journal,
-        origin=origin,
-        shards=job.shards,
-        observers=job.observers,
-    )
-    return reports[0]
-
-
 async def run_jobs(
-    specs: Sequence[UploadSpec],
+    jobs: Sequence[Job],
     *,
     cluster: ClusterClient,
     journal: object,
@@ -91,7 +60,7 @@ async def run_jobs(
     """Run several uploads or removals as one job on a cluster, and return the report of each.
 
     Args:
-        specs: what is sent where, such as a file for each of many accounts.
+        jobs: the uploads and removals, such as one for each of many accounts, with files that every worker can read.
         cluster: a `distributed.Client` that was made with `asynchronous=True`.
         journal: names the job in the shared state: `state.journal(name)`.
         origin: where the workers find the settings of their session.
@@ -99,14 +68,20 @@ async def run_jobs(
         observers: functions that are called as the job proceeds, except `on_receipt`.
 
     Raises:
-        See `run_job`.
+        InvalidArgument: an argument cannot be used; nothing was sent.
+        UnusableFile: the source cannot be read, or has changed since the job began; nothing was sent.
+        UnusableState: the name of the job belongs to another one; nothing was sent.
+        StateUnavailable: the shared state cannot be reached.
+        BatchError: the job could not be finished; the call resumes it when it is repeated.
     """
     observers = observers or Observers()
     name, origin = check_call(cluster, journal, origin, shards, observers)
-    if not specs:
-        raise InvalidArgument("specs", "must contain at least one job")
-    job = _ClusterRun(client=cluster, journal=name, origin=origin, watch=_ShardTotals(observers))
-    return await job.run(specs, shards)
+    if not jobs:
+        raise InvalidArgument("jobs", "must contain at least one job")
+    for job in jobs:
+        job.target.check()
+    run = _ClusterRun(client=cluster, journal=name, origin=origin, watch=_ShardTotals(observers))
+    return await run.run([job.detach() for job in jobs], shards)
 
 
 @attrs.define
@@ -221,11 +196,11 @@ class _ClusterRun:
     watch: _ShardTotals
     errors: list[SvcError] = attrs.field(factory=list[SvcError], init=False)
 
-    async def run(self, specs: Sequence[UploadSpec], shards: int | None) -> Sequence[Report]:
+    async def run(self, jobs: Sequence[Job], shards: int | None) -> Sequence[Report]:
         self.watch.begin("planning")
         workers = await check_workers(self.client)
-        plans = await asyncio.gather(*(plan_in_thread(_make_plan, spec) for spec in specs))
-        parts = _divide(specs, plans, shards, workers)
+        plans = await asyncio.gather(*(plan_in_thread(_make_plan, job) for job in jobs))
+        parts = _divide(jobs, plans, shards, workers)
         taken = await self._take_up(parts)
         parts = _number(parts, taken.shards)
         self.watch.parts = [part.numbers for part in parts]
@@ -289,11 +264,10 @@ class _ClusterRun:
 
     def _build_tasks(self, part: JobPart, run: int, topic: str) -> Sequence[Any]:
         """Return the tasks of the shards that are not finished; what only others need is left out of the graph."""
-        reading = Reading(part.spec.phone_region, part.spec.bad_identifiers)
         rows = (
-            exchange(part.plan, reading, shards=part.shards, topic=topic)
+            exchange(part.plan, part.job.reading, shards=part.shards, topic=topic)
             if part.is_exchanged
-            else encode_each(part.plan, reading, topic=topic)
+            else encode_each(part.plan, part.job.reading, topic=topic)
         )
         send = delayed(send_shard, pure=False)
         plan = delayed(part.plan, pure=False)  # one for all of its shards
@@ -302,7 +276,7 @@ class _ClusterRun:
             send(
                 contents,
                 plan,
-                ShardTask(job=self.journal.name, run=run, number=number, spec=part.spec, settings=worker, topic=topic),
+                ShardTask(name=self.journal.name, run=run, number=number, job=part.job, settings=worker, topic=topic),
             )
             for number, contents in zip(part.numbers, rows, strict=True)
             if number not in self.watch.outcomes
@@ -332,13 +306,11 @@ class _ClusterRun:
         raise BatchError(message, report=report, sent=sent) from self.errors[0]
 
 
-def _make_plan(spec: UploadSpec, stop: threading.Event) -> SourcePlan:
-    if spec.target.kind == "do_not_reach_list":
-        plan = plan_spec(spec.source, kind="users", identifiers=("email", "phone_number"), stop=stop)
+def _make_plan(job: Job, stop: threading.Event) -> SourcePlan:
+    if job.target.kind == "do_not_reach_list":
+        plan = plan_spec(job.file, kind="users", identifiers=("email", "phone_number"), stop=stop)
     else:
-        plan = plan_spec(
-            spec.source, kind=_KINDS[spec.operation] if spec.target.kind == "catalog" else "users", stop=stop
-        )
+        plan = plan_spec(job.file, kind=_KINDS[job.operation] if job.target.kind == "catalog" else "users", stop=stop)
     for file in plan.files:
         _check_name(file.source.path)
     return plan
@@ -358,11 +330,9 @@ def _name(fragment: Fragment) -> tuple[str, int]:
     return fragment.file.source.path, fragment.number
 
 
-def _divide(
-    specs: Sequence[UploadSpec], plans: Sequence[SourcePlan], shards: int | None, workers: int
-) -> Sequence[JobPart]:
+def _divide(jobs: Sequence[Job], plans: Sequence[SourcePlan], shards: int | None, workers: int) -> Sequence[JobPart]:
     """Divide each source into shards."""
-    parts = [JobPart(spec=spec, plan=plan, first=0, shards=1) for spec, plan in zip(specs, plans, strict=True)]
+    parts = [JobPart(job=job, plan=plan, first=0, shards=1) for job, plan in zip(jobs, plans, strict=True)]
     counts = [
         min(_MOST_SHARDS, shards or choose_shards(part.plan, workers))
         if part.is_exchanged

@@ -1,13 +1,13 @@
 """Runs the jobs of handles on a cluster: whatever that needs is imported when the first one begins."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
 from types import ModuleType
 
 import attrs
 
-from svc_async.batch.job import ClusterClient, ClusterRunner, Job
+from svc_async.batch.job import ClusterRunner, Job
 from svc_async.batch.report import Report
 from svc_async.batch.sync.snapshot import Snapshot
 from svc_async.engine.origin import SessionOrigin
@@ -26,15 +26,22 @@ class SessionClusterRunner(ClusterRunner):
 
     origin: SessionOrigin | None
 
-    async def run(self, cluster: ClusterClient, job: Job) -> Report:
-        """Run a job and return its report; exceptions as in `upload`."""
-        report: Report = await import_cluster("runner").run_job(job, cluster=cluster, origin=self.origin)
-        return report
+    async def run(self, job: Job) -> Report:
+        """Run an upload or a removal, and return its report; exceptions as in `upload`."""
+        reports: Sequence[Report] = await import_cluster("runner").run_jobs(
+            [job.detach()],
+            cluster=job.cluster,
+            journal=job.journal,
+            origin=self.origin,
+            shards=job.shards,
+            observers=job.observers,
+        )
+        return reports[0]
 
     @asynccontextmanager
-    async def open_snapshot(self, cluster: ClusterClient, job: Job) -> AsyncGenerator[Snapshot]:
+    async def open_snapshot(self, job: Job) -> AsyncGenerator[Snapshot]:
         """Have the workers read the rows for a sync; exceptions as in `sync`. The workers need no session."""
-        async with import_cluster("sync.snapshot").open_job(job, cluster=cluster) as snapshot:
+        async with import_cluster("sync.snapshot").open_snapshot(job) as snapshot:
             yield snapshot
 
 

@@ -5,21 +5,23 @@ from types import MappingProxyType
 
 import attrs
 
+from svc_async.batch.job import ListKind, Operation
 from svc_async.governor.limits import LIMITS
 from svc_async.governor.ticks import SECOND
 from svc_async.governor.windows import Window
-from svc_async.jobs.spec import ListKind, Operation
 
 __all__ = ["JobLimit", "find_job_limit", "requests_per_minute"]
 
-# Unspecified: the limit of do-not-reach users (contract UNS-dnr-limits); it is that of other writes.
+# Unspecified: the limit of do-not-reach users (contract UNS-dnr-limits): they share the limit of other writes here.
 _LIMITS: Mapping[tuple[ListKind, Operation], str] = MappingProxyType(
     {
         ("audience", "upload"): "ads.audience_users",
         ("audience", "remove"): "ads.audience_users",
+        ("audience", "sync"): "ads.audience_users",
         ("do_not_reach_list", "upload"): "ads.writes",
         ("do_not_reach_list", "remove"): "ads.writes",
         ("catalog", "upload"): "ads.products.put",
+        ("catalog", "sync"): "ads.products.put",
         ("catalog", "remove"): "ads.products.delete",
     }
 )
@@ -66,7 +68,7 @@ class JobLimit:
 
 
 def find_job_limit(kind: ListKind, operation: Operation) -> JobLimit:
-    """Return the service's limit on the requests of a job."""
+    """Return the service's limit on the requests of a job; of a sync, on those that send rows."""
     limit = next(each for each in LIMITS if each.name == _LIMITS[kind, operation])
     return JobLimit(limit.name, limit.requests, limit.period)
 

@@ -1,24 +1,22 @@
-"""Runs jobs from their specs."""
+"""Runs jobs with files from their descriptions."""
 
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, nullcontext
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast, overload
+from typing import Any, cast
 
 import attrs
 
-from svc_async.batch.journal.journal import JournalPath, create_ledger
+from svc_async.batch.job import Job, ListKind, Operation, TargetSpec
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
+from svc_async.batch.products.products import Products
 from svc_async.batch.report import Report
-from svc_async.batch.settings import Observers
 from svc_async.batch.sync.report import SyncReport
 from svc_async.cancellation import in_thread
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.spec import JobSpec, ListKind, Operation, SyncSpec, TargetSpec, UploadSpec, to_plain
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT, open_feed, open_source
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
@@ -33,25 +31,32 @@ _SOURCES: Mapping[tuple[ListKind, Operation], Callable[..., ReplayableSource]] =
     {
         ("audience", "upload"): partial(open_source, vocabulary=USERS),
         ("audience", "remove"): partial(open_source, vocabulary=USERS),
+        ("audience", "sync"): partial(open_source, vocabulary=USERS),
         ("do_not_reach_list", "upload"): partial(open_source, vocabulary=_DO_NOT_REACH),
         ("do_not_reach_list", "remove"): partial(open_source, vocabulary=_DO_NOT_REACH),
         ("catalog", "upload"): partial(open_feed, vocabulary=PRODUCTS),
         ("catalog", "remove"): partial(open_feed, vocabulary=PRODUCT_KEYS),
+        ("catalog", "sync"): partial(open_feed, vocabulary=PRODUCTS),
     }
 )
 
 
-def open_rows(spec: JobSpec) -> ReplayableSource:
+def open_rows(job: Job) -> ReplayableSource:
     """Open the source of a job.
 
     Raises:
         InvalidArgument: its format, mapping or encoding does not fit.
         UnusableFile: the file cannot be read.
     """
-    source = spec.source
-    open_ = _SOURCES[spec.target.kind, _operation(spec)]
-    reading = attrs.asdict(source)
-    return open_(reading.pop("path"), **reading)
+    source = job.file
+    return _SOURCES[job.target.kind, job.operation](
+        source.path,
+        format=source.format,
+        mapping=source.mapping,
+        encoding=source.encoding,
+        empty=source.empty,
+        header=source.header,
+    )
 
 
 async def check_access(target: TargetSpec, session: Session) -> None:
@@ -68,74 +73,58 @@ async def check_access(target: TargetSpec, session: Session) -> None:
         await session.accounts.get(str(target.account_id))
 
 
-@overload
-async def run(
-    spec: UploadSpec,
-    session: Session,
-    *,
-    source: ReplayableSource | None = None,
-    journal: JournalPath | None = None,
-    observers: Observers | None = None,
-) -> Report: ...
-@overload
-async def run(
-    spec: SyncSpec,
-    session: Session,
-    *,
-    source: ReplayableSource | None = None,
-    journal: None = None,
-    observers: Observers | None = None,
-) -> SyncReport: ...
-async def run(
-    spec: JobSpec,
-    session: Session,
-    *,
-    source: ReplayableSource | None = None,
-    journal: JournalPath | None = None,
-    observers: Observers | None = None,
-) -> Report | SyncReport:
-    """Run a job and return its report.
+async def run(job: Job, session: Session, *, source: ReplayableSource | None = None) -> Report | SyncReport:
+    """Run a job and return its report; for a sync, that is a `SyncReport`.
+
+    A new journal stores the job, so that `svc-async job resume` can continue it.
 
     Args:
-        spec: the job.
+        job: the job, with its observers, and with its journal or its cluster.
         session: sends the requests; its credentials must have access to the list.
-        source: the source of the spec, if it is open already; it stays open.
-        journal: the journal of an upload or removal, as in `users.upload`. The spec is stored in a new one, so
-            that `svc-async job resume` can continue the job.
-        observers: functions that are called as the job proceeds; for a sync, they may be `SyncObservers`.
+        source: the source of the job, if it is open already; it stays open. On a cluster, the workers open it.
 
     Raises:
         InvalidArgument: a setting or the source cannot be used; nothing was sent.
         UnusableFile: the source, the journal or the state cannot be read or written; nothing was sent.
         BatchError: the job could not be finished; `report` says what became of the rows that were read.
     """
-    spec.target.check()
-    keywords = {**_settings(spec), **attrs.asdict(observers or Observers(), recurse=False)}
-    async with nullcontext(source) if source is not None else _open_checked(spec) as rows:
-        if isinstance(spec, SyncSpec):
-            return await _sync(spec, session, rows, keywords)
-        note = await _write_note(spec, rows) if journal is not None and _is_new(journal) else None
-        return await _upload(spec, session, rows, note, {"journal": journal, **keywords})
+    job.target.check()
+    if job.operation == "sync" and job.state is None:
+        if session.state is None:
+            raise InvalidArgument("state", "must be given, unless the session has a shared state")
+        job = attrs.evolve(job, state=session.state)
+    list_ = _find_list(job.target, session)
+    if job.cluster is not None:
+        return await list_.run_job(job)
+    async with nullcontext(source) if source is not None else _open_checked(job) as opened:
+        if job.journal is not None:
+            digest = job.file.fingerprint or await opened.fingerprint()
+            job = attrs.evolve(
+                job, source=attrs.evolve(job.file, path=_make_absolute(job.file.path), fingerprint=digest)
+            )
+        return await list_.run_job(job, _read_rows(job, opened))
 
 
-def _is_new(journal: JournalPath) -> bool:
-    return not isinstance(journal, str | Path) or not Path(journal).exists()
-
-
-async def _write_note(spec: UploadSpec, source: ReplayableSource) -> Mapping[str, Any]:
-    """Describe a job as `svc-async` reads it: the spec, with a path that holds in any folder, and the source."""
-    found = attrs.evolve(spec, source=attrs.evolve(spec.source, path=_make_absolute(spec.source.path)))
-    return {"spec": to_plain(found), "fingerprint": await source.fingerprint()}
+def _find_list(target: TargetSpec, session: Session) -> AudienceUsers | DoNotReachUsers | Products:
+    if target.kind == "catalog":
+        return session.product_catalog(str(target.list_id)).products
+    account = session.account(str(target.account_id))
+    if target.kind == "audience":
+        return account.custom_audience(str(target.list_id)).users
+    return account.do_not_reach_list(str(target.list_id)).users
 
 
 def _make_absolute(path: str) -> str:
-    return path if path == STANDARD_INPUT else os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links
+    """Return a path that holds in any folder; standard input and URLs stay as they are."""
+    if path == STANDARD_INPUT or "://" in path:
+        return path
+    return os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links
 
 
 @asynccontextmanager
-async def _open_checked(spec: JobSpec) -> AsyncGenerator[ReplayableSource]:
+async def _open_checked(job: Job) -> AsyncGenerator[ReplayableSource]:
     """Open the source of a job, and check it before anything is sent."""
-    with closing(await in_thread(lambda: open_rows(spec), undo=_close)) as source:
+    with closing(await in_thread(lambda: open_rows(job), undo=_close)) as source:
         await source.check()
         yield source
 
@@ -144,71 +133,21 @@ async def _close(source: ReplayableSource) -> None:
     source.close()
 
 
-async def _upload(
-    spec: UploadSpec,
-    session: Session,
-    source: ReplayableSource,
-    note: Mapping[str, Any] | None,
-    keywords: Mapping[str, Any],
-) -> Report:
-    is_piped = spec.source.path == STANDARD_INPUT and keywords["journal"] is not None
-    ledgers = partial(create_ledger, note=note)
-    if spec.target.kind == "catalog":
-        products = attrs.evolve(session.product_catalog(str(spec.target.list_id)).products, create_ledger=ledgers)
-        rows: Iterable[Any] = cast("ProductFeed", source).products()
-        if spec.operation == "remove":
-            keys = ReplayableRows(lambda: [_product_keys(rows)])
-            return await products.delete(keys.once() if is_piped else keys, **keywords)
-        return await products.upsert(_read_once(rows) if is_piped else rows, **keywords)
-    users = attrs.evolve(_users(spec.target, session), create_ledger=ledgers)
-    members = cast("UserSource", source).rows()
-    if is_piped and isinstance(members.rows, Iterable):
-        members = Rows(members.columns, _read_once(members.rows))  # so the journal spools them
-    if spec.operation == "remove":
-        return await users.remove(members, **_reading(spec), **keywords)
-    times = {"effective_at": spec.effective_at, "expires_at": spec.expires_at}
-    given: dict[str, Any] = {name: moment for name, moment in times.items() if moment is not None}
-    return await users.upload(members, **_reading(spec), **given, **keywords)
-
-
-async def _sync(spec: SyncSpec, session: Session, source: ReplayableSource, keywords: Mapping[str, Any]) -> SyncReport:
-    state = spec.state or session.state
-    if state is None:
-        raise InvalidArgument("state", "must be given, unless the session has a shared state")
-    sync = attrs.asdict(spec.sync)
-    if spec.target.kind == "catalog":
-        del sync["refresh_within"]  # products do not expire
-        products = session.product_catalog(str(spec.target.list_id)).products
-        return await products.sync(cast("ProductFeed", source).products(), state=state, **sync, **keywords)
-    users = session.account(str(spec.target.account_id)).custom_audience(str(spec.target.list_id)).users
-    members = cast("UserSource", source).rows()
-    return await users.sync(members, state=state, **_reading(spec), **sync, **keywords)
-
-
-def _operation(spec: JobSpec) -> Operation:
-    return spec.operation if isinstance(spec, UploadSpec) else "upload"
+def _read_rows(job: Job, source: ReplayableSource) -> object:
+    """Return the rows of a source; a journal spools those of standard input, which are read once."""
+    is_piped = job.file.path == STANDARD_INPUT and job.journal is not None
+    if job.target.kind != "catalog":
+        members = cast("UserSource", source).rows()
+        if is_piped and isinstance(members.rows, Iterable):
+            return Rows(members.columns, _read_once(members.rows))
+        return members
+    products: Iterable[Any] = cast("ProductFeed", source).products()
+    rows = ReplayableRows(lambda: [_product_keys(products)]) if job.operation == "remove" else products
+    return _read_once(rows) if is_piped else rows
 
 
 def _read_once(rows: Iterable[Any]) -> Iterator[Any]:
     return rows.once() if isinstance(rows, ReplayableRows) else iter(rows)
-
-
-def _reading(spec: JobSpec) -> Mapping[str, Any]:
-    return {"phone_region": spec.phone_region, "bad_identifiers": spec.bad_identifiers}
-
-
-def _settings(spec: JobSpec) -> dict[str, Any]:
-    settings = attrs.asdict(spec.settings)
-    if spec.target.kind == "catalog":
-        del settings["users_per_operation"]
-    return settings
-
-
-def _users(target: TargetSpec, session: Session) -> AudienceUsers | DoNotReachUsers:
-    account = session.account(str(target.account_id))
-    if target.kind == "audience":
-        return account.custom_audience(str(target.list_id)).users
-    return account.do_not_reach_list(str(target.list_id)).users
 
 
 def _product_keys(rows: Iterable[Mapping[str, Any]]) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from svc_async.ads.do_not_reach_lists import (
     DoNotReachOperationParams,
     DoNotReachUser,
 )
-from svc_async.batch.job import ClusterClient, ClusterRunner, Job
+from svc_async.batch.job import ClusterRunner, Job, SourceSpec, TargetSpec
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Report
@@ -34,9 +34,9 @@ class ClusterCalls(ClusterRunner):
     def __init__(self) -> None:
         self.calls: list[Job] = []
 
-    async def run(self, cluster: ClusterClient, job: Job) -> Report:
+    async def run(self, job: Job) -> Report:
         self.calls.append(job)
-        return await super().run(cluster, job)
+        return await super().run(job)
 
 
 @pytest.fixture
@@ -222,12 +222,13 @@ async def test_refused_operations_are_isolated(sandbox: Sandbox, users: DoNotRea
 
 async def test_a_job_on_a_cluster_is_told_its_list_and_reads_files_only(users: DoNotReachUsers) -> None:
     runner, cluster = ClusterCalls(), cast("Any", object())
-    for members in ("users.csv", [{"email": "a@example.org"}]):
-        with pytest.raises(InvalidArgument, match="^cluster "):
-            await attrs.evolve(users, cluster_runner=runner).upload(members, cluster=cluster)
-    from_file, from_rows = runner.calls
-    assert from_file.ids == {"kind": "do_not_reach_list", "account_id": users.account_id, "list_id": LIST}
-    assert from_file.path == "users.csv"
+    users = attrs.evolve(users, cluster_runner=runner)
+    with pytest.raises(InvalidArgument, match="^cluster "):
+        await users.upload("users.csv", cluster=cluster)
+    (call,) = runner.calls
+    assert call.target == TargetSpec(kind="do_not_reach_list", account_id=users.account_id, list_id=LIST)
+    assert call.source == SourceSpec(path="users.csv")
     with pytest.raises(InvalidArgument, match="^members must be a path") as caught:
-        _ = from_rows.path
+        await users.upload([{"email": "a@example.org"}], cluster=cluster)
     assert caught.value.parameter == "members"
+    assert runner.calls == [call]

@@ -80,7 +80,7 @@ async def test_a_kill_at_any_commit_loses_nothing_and_repeats_only_what_was_in_d
         how: dict[str, Any] = {"concurrency": lanes, "users_per_operation": per_operation}
         death = Death(commit, after=after)
         try:
-            await upload(service, rows, journal, create_ledger=death.create_ledger, **how)
+            await upload(service, rows, journal, death=death, **how)
         except BatchError as error:
             assert adds_up(error.report)
         seen: list[Progress] = []
@@ -106,7 +106,7 @@ async def test_a_kill_while_lanes_share_several_requests_loses_nothing(place: Pl
         death = Death(commit)
         how: dict[str, Any] = {"operations": operations, "concurrency": 12}
         with suppress(BatchError):
-            await upload(service, rows, journal, create_ledger=death.create_ledger, **how)
+            await upload(service, rows, journal, death=death, **how)
         if not death.happened:
             break
         report = await upload(service, rows, journal, **how)
@@ -144,10 +144,10 @@ async def test_unsettled_rows_that_are_not_read_again_yet_stay_unsettled(place: 
         journal = place.journal(f"{commit}")
         service = FakeService()
         with suppress(BatchError):
-            create_ledger = Death(3).create_ledger
-            await upload(service, rows, journal, concurrency=1, users_per_operation=25, create_ledger=create_ledger)
+            death = Death(3)
+            await upload(service, rows, journal, concurrency=1, users_per_operation=25, death=death)
         with suppress(BatchError):
-            await upload(service, rows, journal, users_per_operation=1, create_ledger=Death(commit).create_ledger)
+            await upload(service, rows, journal, users_per_operation=1, death=Death(commit))
         report = await upload(service, rows, journal, users_per_operation=1)
         assert (report.read, report.pending) == (len(rows), 0)
         assert read_values(service) == find_expected(rows), f"killed at commit {commit}"
@@ -161,7 +161,7 @@ async def test_superseded_rows_of_a_request_that_was_halved_are_counted_once(pla
         service = FakeService()
         service.script[1] = make_error(400)
         with suppress(BatchError):
-            await upload(service, rows, journal, concurrency=1, create_ledger=Death(commit, after=True).create_ledger)
+            await upload(service, rows, journal, concurrency=1, death=Death(commit, after=True))
         seen: list[Progress] = []
         report = await upload(service, rows, journal, progress=seen.append)
         assert all(map(adds_up, seen))
@@ -238,7 +238,7 @@ async def test_a_finished_job_returns_its_report_at_once(journal: JournalLocatio
 async def test_times_stay_pinned_over_a_restart(journal: JournalLocation) -> None:
     service = FakeService()
     with pytest.raises(BatchError):
-        await upload(service, make_members(3), journal, create_ledger=Death(2).create_ledger)
+        await upload(service, make_members(3), journal, death=Death(2))
     await service.clock.sleep(10_000)
     await upload(service, make_members(3), journal)
     assert len(service.bodies) == 2
@@ -304,9 +304,9 @@ async def test_jobs_of_products_can_be_resumed(journal: JournalLocation) -> None
     rows = [product(dice.randrange(30), title=f"t{number}") for number in range(60)]
     products = shop.products(SMALL)
     for commit in (2, 3, 5):
-        dying = shop.products(SMALL, create_ledger=Death(commit, after=True).create_ledger)
+        dying = Death(commit, after=True).wrap(kept)
         with pytest.raises(BatchError):
-            await dying.upsert(rows, journal=kept, concurrency=4)
+            await products.upsert(rows, journal=dying, concurrency=4)
     report = await products.upsert(rows, journal=kept)
     assert (report.read, report.pending, report.failed) == (60, 0, 0)
     assert {name: row["title"] for name, row in shop.held.items()} == {row["id"]: row["title"] for row in rows}
@@ -322,8 +322,7 @@ async def test_products_that_an_answer_leaves_out_stay_in_doubt_over_a_restart(j
     products = shop.products(SMALL)
     rows = [product(number) for number in range(10)]
     death = Death(10**9)
-    dying = shop.products(SMALL, create_ledger=death.create_ledger)
-    task = asyncio.create_task(dying.upsert(rows, journal=kept, concurrency=1, quarantine=10**6))
+    task = asyncio.create_task(products.upsert(rows, journal=death.wrap(kept), concurrency=1, quarantine=10**6))
     await wait_until(lambda: len(shop.requests) == 1)
     death.commit = 0  # from now on
     task.cancel()
@@ -340,10 +339,10 @@ async def _kill_and_resume(
         {"partner_user_id": f"p{n % 37}", "email": f"u{n}@b.de", "handle": f"h{n % 5}"} for n in range(count)
     ]
     users = attrs.evolve(audience.users, limits=Limits(operations=4), sizes=SMALL)
-    dying = attrs.evolve(users, create_ledger=Death(commit, after=after).create_ledger)
+    dying = Death(commit, after=after).wrap(journal)
     how: dict[str, Any] = {"concurrency": 3, "users_per_operation": 2, "retry_delays": [0] * 20}
     with suppress(BatchError):
-        await dying.upload(rows, journal=journal, **how)
+        await users.upload(rows, journal=dying, **how)
     report = await users.upload(rows, journal=journal, **how)
     assert (report.read, report.pending, report.failed) == (count, 0, 0)
 
@@ -416,10 +415,10 @@ async def test_any_faults_and_any_kills_leave_the_last_of_each_key(  # noqa: PLR
     failed: set[str] = set()
     for commit, after in [*kills, *[(10**9, False)] * 8]:
         seen: list[Progress] = []
-        create_ledger = Death(commit, after=after).create_ledger
+        death = Death(commit, after=after)
         try:
             source = rows if replayable else iter(rows)
-            report = await upload(service, source, journal, progress=seen.append, create_ledger=create_ledger, **how)
+            report = await upload(service, source, journal, progress=seen.append, death=death, **how)
         except BatchError as error:
             report = error.report
             assert adds_up(report)

@@ -22,7 +22,7 @@ from tests.support.journaled_uploads import (
     read_values,
     upload,
 )
-from tests.support.journals import FULL_DISK, Death, create_ledgers
+from tests.support.journals import FULL_DISK, Death, make_journal
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> Non
 async def test_a_full_disk_stops_the_job_clearly_and_it_can_be_resumed(path: Path) -> None:
     service = FakeService()
     rows = make_repeated_rows(1_000, keys=900)
-    create_ledger = create_ledgers(*FULL_DISK)
+    journal = make_journal(path, *FULL_DISK)
     with pytest.raises(BatchError, match=r"journal .* cannot be written: database or disk is full") as caught:
-        await upload(service, rows, path, operations=800, concurrency=1, create_ledger=create_ledger)
+        await upload(service, rows, journal, operations=800, concurrency=1)
     assert adds_up(caught.value.report)
     assert service.bodies == []
     report = await upload(service, rows, path, operations=800)
@@ -136,7 +136,7 @@ async def test_the_size_does_not_grow_with_the_rows(tmp_path: Path, counts: Sequ
 async def test_a_body_that_would_be_encoded_differently_stops_the_job(path: Path) -> None:
     service = FakeService()
     with pytest.raises(BatchError):
-        await upload(service, make_members(3), path, create_ledger=Death(2).create_ledger)
+        await upload(service, make_members(3), path, death=Death(2))
 
     def change_digest(records: Records) -> tuple[None, Changes]:
         (intent,) = JournalRecords.of(records).load_intents()

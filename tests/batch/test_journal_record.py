@@ -12,8 +12,9 @@ from typing import Any
 import attrs
 import pytest
 
-from svc_async.batch.journal.file import FORMAT, JournalFile
-from svc_async.batch.journal.journal import LedgerFactory, annotate, create_ledger
+from svc_async.batch.job import Job, SourceSpec, TargetSpec, from_plain
+from svc_async.batch.journal.file import FORMAT
+from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.journal.record import JournalRecord, Moment
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits
@@ -29,7 +30,7 @@ from tests.support.fake_service import (
     make_members,
     wait_until,
 )
-from tests.support.journals import FAST, Death, create_ledgers
+from tests.support.journals import FAST, Death, make_journal
 
 
 @pytest.fixture
@@ -37,11 +38,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "job.journal"
 
 
-async def run(
-    service: FakeService, rows: Any, path: Path, *, create_ledger: LedgerFactory = create_ledger, **settings: Any
-) -> Report:
-    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=4), create_ledger=create_ledger)
-    return await users.upload(rows, journal=path, **{"users_per_operation": 1, "concurrency": 1, **settings})
+async def run(service: FakeService, rows: Any, journal: JournalPath, **settings: Any) -> Report:
+    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=4))
+    return await users.upload(rows, journal=journal, **{"users_per_operation": 1, "concurrency": 1, **settings})
 
 
 async def test_the_record_of_a_finished_job_has_its_report(path: Path) -> None:
@@ -164,7 +163,7 @@ async def test_what_is_read_while_the_journal_is_written_is_whole_and_never_goes
     """The log is restarted every few commits here, which is when a copy might be inconsistent."""
     service = PacedService()
     seen: list[int] = []
-    task = asyncio.create_task(run(service, make_members(rows), path, create_ledger=create_ledgers(*FAST)))
+    task = asyncio.create_task(run(service, make_members(rows), make_journal(path, *FAST)))
     await wait_until(path.exists)
     while not task.done():
         record = await asyncio.to_thread(_try_to_read, path)
@@ -186,14 +185,25 @@ def _try_to_read(path: Path) -> JournalRecord | None:
         raise
 
 
-async def test_a_note_is_kept_from_before_the_job_begins(path: Path) -> None:
-    await annotate(JournalFile(path), {"what": "first"})
-    await annotate(JournalFile(path), {"what": "second"})
-    assert JournalRecord.read(path) == JournalRecord(name=str(path), note={"what": "second"}, running=False)
-    await run(FakeService(), make_members(3), path)
-    await annotate(JournalFile(path), {"what": "third"})
+async def test_a_journal_describes_the_job_as_it_was_begun(path: Path) -> None:
+    service = FakeService(script={1: make_error(403)})
+    users = AudienceUsers(service, "a1", "c1")
+    source = SourceSpec(path="people.csv", fingerprint="f")
+    job = Job(target=TargetSpec(kind="audience", account_id="a1", list_id="c1"), source=source, journal=path)
+    with pytest.raises(BatchError):
+        await users.run_job(job, make_members(3))
+    assert from_plain(JournalRecord.read(path).note) == job.detach()
+
+    await users.run_job(attrs.evolve(job, source=SourceSpec(path="others.csv")), make_members(3))
+
     record = JournalRecord.read(path)
-    assert (record.note, record.finished) == ({"what": "second"}, True)
+    assert (from_plain(record.note), record.finished) == (job.detach(), True)
+
+
+async def test_a_journal_does_not_describe_a_job_whose_rows_were_given(path: Path) -> None:
+    await run(FakeService(), make_members(3), path)
+
+    assert not JournalRecord.read(path).note
 
 
 @pytest.mark.parametrize(("requests", "least"), [(50, 50), pytest.param(520, 256, marks=pytest.mark.long)])
@@ -204,11 +214,11 @@ async def test_the_timeline_has_a_bounded_number_of_samples_of_working_time(
     service = FakeService(clock=clock, latency=7)
     refused, rows = requests * 2 // 5, make_members(4 * requests)
     service.script[refused] = make_error(403)
-    create_ledger = create_ledgers(*FAST)
+    journal = make_journal(path, *FAST)
     with pytest.raises(BatchError):
-        await run(service, rows, path, create_ledger=create_ledger)
+        await run(service, rows, journal)
     await clock.sleep(86_400)  # no run
-    report = await run(service, rows, path, create_ledger=create_ledger)
+    report = await run(service, rows, journal)
     record = JournalRecord.read(path)
     moments = record.timeline
     assert report.accepted == moments[-1].accepted == len(rows)
@@ -237,7 +247,7 @@ async def test_a_request_that_is_about_to_be_repeated_counts_as_sent_then(path: 
     service.script[1] = LOST
     began = service.clock.now()
     with pytest.raises(BatchError):
-        await run(service, make_members(3), path, quarantine=50, create_ledger=Death(2, after=True).create_ledger)
+        await run(service, make_members(3), Death(2, after=True).wrap(path), quarantine=50)
     (doubt,) = JournalRecord.read(path).doubts
     assert (doubt.sent_at - began).total_seconds() >= 50
 

@@ -8,13 +8,13 @@ import pytest
 
 from svc_async import Journals
 from svc_async.batch.journal.file import JournalFile
-from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, InvalidArgument, UnusableFile
 from svc_async.sandbox import VirtualClock
 from tests.support.fake_service import FakeService, make_error, make_members, wait_until
 from tests.support.journaled_uploads import create_users
+from tests.support.journals import write_note
 
 ABOUT = {"host": "https://ads.example", "destination": "a list"}
 NIGHT = datetime(2026, 11, 22, 23, 59, 59, tzinfo=UTC)
@@ -100,7 +100,7 @@ async def test_jobs_of_different_lists_and_names_share_a_folder(service: FakeSer
 
 async def test_a_journal_that_was_described_and_not_begun_is_used(journals: Journals) -> None:
     path = journals.find(ABOUT, NIGHT)
-    await annotate(JournalFile(path), {"what": "it"})
+    await write_note(JournalFile(path), {"what": "it"})
 
     assert journals.find(ABOUT, NIGHT) == path
 

@@ -10,19 +10,18 @@ from typing import Any
 import attrs
 import pytest
 
-from svc_async.batch.destination import Destination, Verdict
+from svc_async.batch.destination import Verdict
+from svc_async.batch.job import Job, TargetSpec
 from svc_async.batch.journal.file import JournalFile
-from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.journal.records import JournalChanges, JournalRecords
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Answered, Sealed, Settle, Written
 from svc_async.batch.ledger import Intent, Ledger
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.recovery import RecoveryPolicy
-from svc_async.batch.report import Progress
+from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import BatchSettings
-from svc_async.clock import Clock
+from svc_async.batch.sync.settings import SyncObservers
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import BatchError, SvcError
 from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members
@@ -61,30 +60,23 @@ class SlowLedger(Ledger):
         self.commits.setdefault(lane, []).append(name)
 
 
-def create_users_with(service: FakeService, ledger: Ledger) -> AudienceUsers:
-    """Return users whose next job has this ledger."""
-
-    def create_ledger(
-        journal: JournalPath | None,
-        *,
-        destination: Destination[Any],
-        settings: BatchSettings,
-        lanes: int,
-        clock: Clock,
-    ) -> Ledger:
-        del journal, destination, settings, lanes, clock
-        return ledger
-
-    return create_users(service, create_ledger=create_ledger)
+async def upload_with(ledger: Ledger, service: FakeService, rows: Any, **observers: Any) -> Report:
+    """Upload rows, one user in each operation, with a ledger."""
+    job = Job(
+        target=TargetSpec(kind="audience", account_id="a1", list_id="c1"),
+        settings=BatchSettings(users_per_operation=1, concurrency=3),
+        observers=SyncObservers(**observers),
+    )
+    return (await create_users(service).run_job(job, rows, ledger=ledger)).total
 
 
 async def test_a_lane_continues_only_when_a_slow_ledger_has_recorded_what_it_asked_for() -> None:
     service = FakeService(latency=1, script={2: make_error(503), 3: LOST, 5: make_error(400)})
     rows = make_repeated_rows(90)
-    ledger = SlowLedger(3)
+    ledger = SlowLedger()
     seen: list[Progress] = []
 
-    report = await create_users_with(service, ledger).upload(rows, users_per_operation=1, progress=seen.append)
+    report = await upload_with(ledger, service, rows, progress=seen.append)
 
     assert (report.accepted + report.coalesced, report.pending) == (90, 0)
     assert service.svc_ids == find_expected(rows)
@@ -112,10 +104,8 @@ class FencedLedger(Ledger):
 
 async def test_nothing_is_sent_when_a_ledger_refuses_the_intent() -> None:
     service = FakeService(latency=1)
-    users = create_users_with(service, FencedLedger(2))
-
     with pytest.raises(BatchError, match="another process has taken over the job") as caught:
-        await users.upload(make_members(60), users_per_operation=1)
+        await upload_with(FencedLedger(), service, make_members(60))
 
     assert isinstance(caught.value.__cause__, TakenOver)
     report = caught.value.report
@@ -146,8 +136,7 @@ async def test_rows_that_are_sent_are_settled_with_their_batch_however_they_were
     for commit in commits:
         service, path, death = FakeService(), tmp_path / f"{commit}", Death(commit)
         with suppress(BatchError):
-            create_ledger = death.create_ledger
-            await upload(service, rows, path, concurrency=2, users_per_operation=25, create_ledger=create_ledger)
+            await upload(service, rows, path, concurrency=2, users_per_operation=25, death=death)
         if not death.happened:
             break
 

@@ -14,4 +14,4 @@ from tests.support.fake_service import FakeService
     "users", [AudienceUsers(FakeService(), "a1", "c1"), Products(cast("Any", FakeCatalog()), "c1")]
 )
 def test_what_a_job_calls_is_not_shown(users: Any) -> None:
-    assert ", create_ledger=" not in repr(users)
+    assert ", cluster_runner=" not in repr(users)

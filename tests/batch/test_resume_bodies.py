@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,9 +37,9 @@ def make_both(number: int) -> Member:
 MAKERS = [make_digests, make_gaps, make_text, make_both]
 
 
-async def remove(service: FakeService, members: Iterable[Member], path: Path, **settings: Any) -> Report:
-    users = create_users(service, **settings)
-    return await users.remove(members, journal=path, concurrency=1, users_per_operation=3)
+async def remove(service: FakeService, members: Iterable[Member], path: Path, *, death: Death | None = None) -> Report:
+    journal = path if death is None else death.wrap(path)
+    return await create_users(service).remove(members, journal=journal, concurrency=1, users_per_operation=3)
 
 
 async def dies(job: Awaitable[Report]) -> bool:
@@ -75,7 +74,7 @@ async def test_a_resumed_job_sends_the_same_bytes(
     kills = repeats = 0
     for commit in commits:
         service, path = FakeService(), tmp_path / f"{commit}"
-        kills += await dies(remove(service, source(rows), path, create_ledger=Death(commit).create_ledger))
+        kills += await dies(remove(service, source(rows), path, death=Death(commit)))
         report = await remove(service, source(rows), path)
         assert (report.accepted, report.failed) == (COUNT, 0)
         assert [*dict.fromkeys(service.bodies)] == whole.bodies
@@ -89,7 +88,7 @@ async def test_a_part_of_a_refused_body_can_be_sent_again(tmp_path: Path, commit
     rows, repeats = [make_both(number) for number in range(COUNT)], 0
     for commit in commits:
         service, path = FakeService(script={1: make_error(413), 2: make_error(413)}), tmp_path / f"{commit}"
-        await dies(remove(service, rows, path, create_ledger=Death(commit).create_ledger))
+        await dies(remove(service, rows, path, death=Death(commit)))
         sent = [*service.bodies]
         report = await remove(service, rows, path)
         assert (report.accepted, report.failed) == (COUNT, 0)

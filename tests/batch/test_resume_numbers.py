@@ -191,7 +191,7 @@ async def test_a_job_that_was_killed_says_how_long_it_waits_also_if_no_row_is_in
     for commit in place.choose(1, 1000, few=False):
         journal, service, death = place.journal(f"{commit}"), FakeService(), Death(commit, after=True)
         with suppress(BatchError):
-            await upload(service, make_members(9), journal, concurrency=1, create_ledger=death.create_ledger)
+            await upload(service, make_members(9), journal, concurrency=1, death=death)
         record = await read_record(journal)
         if record.report.accepted and not record.report.in_doubt:
             break
@@ -216,7 +216,7 @@ async def test_numbers_never_go_back_wherever_a_job_is_killed(
         journal, service, death = place.journal(f"{commit}"), FakeService(), Death(commit, after=after)
         service.script = {2: LOST, 3: make_error(504)}
         try:
-            await upload(service, rows, journal, concurrency=lanes, quarantine=5, create_ledger=death.create_ledger)
+            await upload(service, rows, journal, concurrency=lanes, quarantine=5, death=death)
         except BatchError:
             record = await read_record(journal)
         else:

@@ -101,9 +101,9 @@ async def test_after_a_restart_of_the_machine_a_whole_quarantine_is_waited_for(
 async def test_after_a_kill_a_whole_quarantine_is_waited_for(journal: JournalLocation, place: Place) -> None:
     service, began = create_service(latency=0), time.monotonic()
     service.script[1] = LOST
-    death = Death(2, after=True).create_ledger  # the second intent
+    death = Death(2, after=True)  # the second intent
     with pytest.raises(BatchError):
-        await upload(service, make_members(3), journal, quarantine=0, retry_delays=[0], create_ledger=death)
+        await upload(service, make_members(3), journal, quarantine=0, retry_delays=[0], death=death)
     await service.clock.sleep(10**6)
 
     check_wait(await resume(service, journal), place, began)
@@ -113,9 +113,9 @@ async def test_an_orderly_end_counts_only_until_the_next_run_is_killed(journal: 
     service, began = create_service(), time.monotonic()
     await stop_in_flight(service, journal)
     await service.clock.sleep(10**6)
-    dying = Death(1, after=True).create_ledger
+    dying = Death(1, after=True)
     with pytest.raises(BatchError):
-        await upload(service, make_members(3), journal, quarantine=0, create_ledger=dying)
+        await upload(service, make_members(3), journal, quarantine=0, death=dying)
 
     check_wait(await resume(service, journal), place, began)
 
@@ -163,7 +163,7 @@ async def test_the_last_request_of_a_killed_run_counts_from_when_it_was_sent(jou
     service = FakeService()
     began = service.clock.now()
     with pytest.raises(BatchError):  # killed at the settlement
-        await upload(service, make_members(3), journal, create_ledger=Death(2).create_ledger)
+        await upload(service, make_members(3), journal, death=Death(2))
     await service.clock.sleep(7)
 
     await upload(service, make_members(3), journal)

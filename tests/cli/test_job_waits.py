@@ -11,18 +11,17 @@ import attrs
 import pytest
 
 from svc_async import BatchError
+from svc_async.batch.job import Job, JobNote, SourceSpec, TargetSpec, to_plain
 from svc_async.batch.journal.file import JournalFile
-from svc_async.batch.journal.journal import annotate
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.settings import BatchSettings, Ordering
-from svc_async.cli.job_journal import JobNote
 from svc_async.cli.job_page import JobWaits, describe_journal_page, describe_next, find_waits
 from svc_async.jobs.html_report import report_page
-from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.support.command import Command, Running
 from tests.support.fake_service import LOST, FakeService, Outcome, make_error, make_members, wait_until
 from tests.support.journaled_uploads import create_users
+from tests.support.journals import write_note
 
 QUARANTINE = 300.0
 USERS = "*/custom_audiences/*/users"
@@ -42,14 +41,15 @@ class BootClock(VirtualClock):
 
 @asynccontextmanager
 async def run_until_it_waits(
-    path: Path, outcome: Outcome, *, fingerprint: str = "f", ordering: Ordering = "key"
+    path: Path, outcome: Outcome, *, cluster_job: str | None = None, ordering: Ordering = "key"
 ) -> AsyncIterator[VirtualClock]:
     """Run a job of the command until its request waits to be sent again; end it in good order afterwards."""
     clock = BootClock()
     settings = BatchSettings(quarantine=QUARANTINE, retry_delays=(600,), concurrency=1, ordering=ordering)
     target = TargetSpec(kind="audience", account_id="a1", list_id="c1")
-    spec = UploadSpec(target=target, source=SourceSpec(path="people.csv"), settings=settings)
-    await annotate(JournalFile(path), JobNote(spec=spec, fingerprint=fingerprint).to_plain())
+    note = JobNote(cluster_job=cluster_job)
+    job = Job(target=target, source=SourceSpec(path="people.csv"), settings=settings, note=note)
+    await write_note(JournalFile(path), to_plain(job))
     waiting: list[int] = []
     users = create_users(FakeService(clock=clock, script={1: outcome}))
     upload = users.upload(
@@ -118,11 +118,11 @@ async def test_a_job_that_was_killed_waits_for_the_whole_quarantine_and_in_a_sha
     assert find_waits(attrs.evolve(killed, owner="host process 1"), clock) == JobWaits(quarantine=QUARANTINE + 11)
 
 
-@pytest.mark.parametrize(("fingerprint", "ordering"), [("job/0001", "key"), ("f", "none")])
+@pytest.mark.parametrize(("cluster_job", "ordering"), [("job", "key"), (None, "none")])
 async def test_a_shard_and_a_job_without_order_tell_no_quarantine(
-    path: Path, fingerprint: str, ordering: Ordering
+    path: Path, cluster_job: str | None, ordering: Ordering
 ) -> None:
-    async with run_until_it_waits(path, LOST, fingerprint=fingerprint, ordering=ordering) as clock:
+    async with run_until_it_waits(path, LOST, cluster_job=cluster_job, ordering=ordering) as clock:
         pass
     assert not find_waits(JournalRecord.read(path), clock).quarantine
 
@@ -158,8 +158,8 @@ async def test_the_status_of_a_killed_job_tells_the_whole_quarantine(command: Co
 
 async def test_a_job_that_ended_before_standard_input_was_spooled_needs_it_again(path: Path) -> None:
     target = TargetSpec(kind="audience", account_id="a1", list_id="c1")
-    spec = UploadSpec(target=target, source=SourceSpec(path="-", format="csv"))
-    await annotate(JournalFile(path), JobNote(spec=spec, fingerprint="f").to_plain())
+    job = Job(target=target, source=SourceSpec(path="-", format="csv"))
+    await write_note(JournalFile(path), to_plain(job))
 
     advice = describe_journal_page(JournalRecord.read(path), BootClock()).advice
 

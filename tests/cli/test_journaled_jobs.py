@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from svc_async import Session
+from svc_async.batch.job import SourceSpec, TargetSpec, from_plain
 from svc_async.batch.journal.file import JournalFile
-from svc_async.batch.journal.journal import annotate
-from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec, from_plain
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import Call, Command, Running, environment_of, limit_files, read_shape
+from tests.support.journals import write_note
 
 USERS = "*/custom_audiences/*/users"
 FEW = ("--users-per-operation", "1", "--concurrency", "1", "--quarantine", "0")
@@ -424,18 +424,18 @@ UNREADABLE = "describes its job in a way that this version cannot read"
         ({}, "was not begun by a command; make the same call again"),
         (
             {"command": ["audience", "upload", "people.csv"], "what": "Upload to an audience"},
-            f"{UNREADABLE}: spec must be a job that `to_plain` has encoded",
+            f"{UNREADABLE}: job must be one that `to_plain` has encoded",
         ),
         (
-            {"spec": {"format": 99, "job": "upload"}},
-            f"{UNREADABLE}: spec is of format 99, but this version runs format 1",
+            {"format": 1, "job": "upload"},
+            f"{UNREADABLE}: job is of format 1, but this version runs format 2",
         ),
     ],
 )
 async def test_a_job_that_this_version_cannot_resume_is_one_line_and_exit_2(
     command: Command, tmp_path: Path, note: dict[str, Any], problem: str
 ) -> None:
-    await annotate(JournalFile(tmp_path / "job.journal"), note)
+    await write_note(JournalFile(tmp_path / "job.journal"), note)
 
     ended = await command("job", "resume", "job.journal")
 
@@ -449,11 +449,10 @@ async def test_the_journal_of_a_command_describes_its_job(
 
     status = (await command("job", "status", "job.journal", "--json")).result
 
-    spec = from_plain(status["spec"])
-    assert isinstance(spec, UploadSpec)
-    assert spec.target == TargetSpec(kind="audience", account_id=sandbox.account_id, list_id=sandbox.audience_id)
-    assert spec.source == SourceSpec(path=str(people), mapping={"*": "-"})
-    assert (spec.phone_region, spec.settings.concurrency, spec.settings.quarantine) == ("DE", 1, 0)
+    job = from_plain(status["spec"])
+    assert job.target == TargetSpec(kind="audience", account_id=sandbox.account_id, list_id=sandbox.audience_id)
+    assert job.source == SourceSpec(path=str(people), mapping={"*": "-"}, fingerprint=job.file.fingerprint)
+    assert (job.reading.phone_region, job.settings.concurrency, job.settings.quarantine) == ("DE", 1, 0)
     content = (tmp_path / "job.journal").read_bytes()
     secrets = {name: value for name, value in environment_of(sandbox).items() if not name.endswith("_URL")}
     assert not [name for name, secret in secrets.items() if secret.encode() in content]

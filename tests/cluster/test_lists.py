@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from svc_async.batch.job import Job, SourceSpec, TargetSpec
 from svc_async.cluster.runner import run_jobs
 from svc_async.engine.origin import SessionOrigin
-from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from tests.support.cluster_jobs import Workbench, expect, mail, write_csv
 from tests.support.object_store import Bucket
 
@@ -46,15 +46,15 @@ async def test_files_on_an_object_store(workbench: Workbench, bucket: Bucket) ->
 
 async def test_many_lists_in_one_job(workbench: Workbench, tmp_path: Path) -> None:
     audiences = [workbench.sandbox.add_audience() for _ in range(40)]
-    specs = []
+    jobs = []
     for number, audience in enumerate(audiences):
         path = tmp_path / f"{number}.csv"
         path.write_text("email\n" + "".join(f"{mail(row)}\n" for row in range(number, number + 5)))
         target = TargetSpec(kind="audience", account_id=workbench.sandbox.account_id, list_id=audience)
-        specs.append(UploadSpec(target=target, source=SourceSpec(path=str(path))))
+        jobs.append(Job(target=target, source=SourceSpec(path=str(path))))
 
     async with workbench.open_session() as (_, state):
-        reports = await run_jobs(specs, cluster=workbench.client, journal=state.journal("all"), origin=SessionOrigin())
+        reports = await run_jobs(jobs, cluster=workbench.client, journal=state.journal("all"), origin=SessionOrigin())
 
     assert [report.accepted for report in reports] == [5] * 40
     assert all(

@@ -14,6 +14,7 @@ import pytest
 from distributed import Client, Scheduler, Worker
 
 from svc_async import BatchError
+from svc_async.batch.job import SourceSpec
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import Reading
@@ -23,7 +24,6 @@ from svc_async.cluster.files import SourceUnavailable
 from svc_async.cluster.planning import plan_spec
 from svc_async.cluster.sync.fragment_slices import count_parts, read_fragment
 from svc_async.errors import TakenUpElsewhere, UnusableFile
-from svc_async.jobs.spec import SourceSpec
 from svc_async.sandbox import Fault
 from svc_async.sandbox.server.faults import FaultTarget
 from svc_async.sandbox.server.rendering import Reply

@@ -7,6 +7,7 @@ import attrs
 import pytest
 
 from svc_async._version import __version__
+from svc_async.batch.job import Job, SourceSpec, TargetSpec
 from svc_async.batch.report import Progress, Wait
 from svc_async.batch.settings import Observers
 from svc_async.cluster.job import ShardTask, WorkerSettings
@@ -15,7 +16,6 @@ from svc_async.cluster.shard_rows import ShardRows
 from svc_async.cluster.worker.shard import _Shard
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from svc_async.sandbox import VirtualClock
 
 
@@ -38,11 +38,9 @@ async def test_a_wait_of_a_shard_is_counted_down_while_others_announce() -> None
 
 
 def make_shard(announce: Callable[[str, Any], None]) -> _Shard:
-    spec = UploadSpec(
-        target=TargetSpec(kind="audience", account_id="a1", list_id="c1"), source=SourceSpec(path="people.csv")
-    )
+    job = Job(target=TargetSpec(kind="audience", account_id="a1", list_id="c1"), source=SourceSpec(path="people.csv"))
     settings = WorkerSettings(SessionOrigin(), "s", __version__)
-    task = ShardTask(job="job", run=1, number=0, spec=spec, settings=settings, topic="t")
+    task = ShardTask(name="job", run=1, number=0, job=job, settings=settings, topic="t")
     return _Shard(task, ShardRows([], []), announce)
 
 

@@ -16,9 +16,9 @@ import pytest
 
 import svc_async
 from svc_async import AppCredentials, Governor, Retries, Session, SvcError, Timeouts, UserCredentials
+from svc_async.batch.job import Job, SourceSpec, TargetSpec
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.events.router import EventRouter
-from svc_async.jobs.spec import SourceSpec, SyncSpec, TargetSpec, UploadSpec
 from svc_async.platform.webhooks import ReplayTerms
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
 from svc_async.sources.detect import list_columns, open_feed, open_source
@@ -72,8 +72,7 @@ def list_plain_calls(path: Path) -> Mapping[str, tuple[Call, Mapping[str, Any]]]
         "ReplayTerms": (ReplayTerms, {}),
         "SourceSpec": (SourceSpec, {"path": "users.csv"}),
         "TargetSpec": (TargetSpec, {"kind": "audience"}),
-        "UploadSpec": (UploadSpec, {"target": target, "source": source}),
-        "SyncSpec": (SyncSpec, {"target": target, "source": source}),
+        "Job": (Job, {"target": target, "source": source}),
         "SharedState.open": (SharedState.open, {"url": "postgresql://localhost/none"}),
         "SigningKey": (SigningKey, {"secret": "secret"}),
         "WebhookReceiver": (WebhookReceiver, {"keys": [KEY]}),

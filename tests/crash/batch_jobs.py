@@ -13,7 +13,7 @@ import attrs
 
 from svc_async import Session
 from svc_async.batch.journal.file import Journals
-from svc_async.batch.journal.journal import JournalPath, LedgerFactory
+from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.state import SharedState
@@ -106,14 +106,14 @@ class Work:
     Attributes:
         changes: what the valid rows ask for.
         rows: how many rows there are.
-        run: does the job, given a session, what creates ledgers, the journal and settings.
+        run: does the job, given a session, the journal and settings.
         must_fail: the positions of rows that fail, whatever happens.
         may_fail: the positions of rows that may fail, whatever happens.
     """
 
     changes: Sequence[Change]
     rows: int
-    run: Callable[[Session, LedgerFactory, JournalPath, Mapping[str, Any]], Any]
+    run: Callable[[Session, JournalPath, Mapping[str, Any]], Any]
     must_fail: Sequence[int]
     may_fail: Sequence[int]
 
@@ -152,11 +152,11 @@ class BatchJob:
             return None
         self._requests = self.service.requests
         work = self.phases[0].work
-        return lambda session, create_ledger: self._run(work, session, create_ledger)
+        return lambda session: self._run(work, session)
 
-    async def _run(self, work: Work, session: Session, create_ledger: LedgerFactory) -> Any:
+    async def _run(self, work: Work, session: Session) -> Any:
         async with self.journal() as journal:
-            return await work.run(session, create_ledger, journal, self.settings)
+            return await work.run(session, journal, self.settings)
 
     def take_result(self, result: Result) -> None:
         """Take the result of a life."""
@@ -297,11 +297,9 @@ def _create_people_job(dice: random.Random, folder: Path, options: Options, *, d
     def make_work(people: _PeopleRows, audience_id: str = "c", **more: Any) -> Work:
         source = people.make_operations() if call == "apply" else people.make_members()
 
-        async def run(
-            session: Session, create_ledger: LedgerFactory, journal: JournalPath, settings: Mapping[str, Any]
-        ) -> Any:
+        async def run(session: Session, journal: JournalPath, settings: Mapping[str, Any]) -> Any:
             users = session.account("a").custom_audience(audience_id).users
-            users = attrs.evolve(users, limits=limits, sizes=_SIZES, create_ledger=create_ledger)
+            users = attrs.evolve(users, limits=limits, sizes=_SIZES)
             given = iter(source) if once else source
             return await getattr(users, call)(given, journal=journal, **per_operation, **settings, **more)
 
@@ -370,10 +368,8 @@ def _make_upserts(dice: random.Random, options: Options, prefix: str) -> Work:
     changes = [Change(position, name, f"t{position}") for position, name in enumerate(names)]
     products = [{**PRODUCT, "id": change.key, "title": change.value} for change in changes]
 
-    async def run(
-        session: Session, create_ledger: LedgerFactory, journal: JournalPath, settings: Mapping[str, Any]
-    ) -> Any:
-        catalog = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES, create_ledger=create_ledger)
+    async def run(session: Session, journal: JournalPath, settings: Mapping[str, Any]) -> Any:
+        catalog = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES)
         return await catalog.upsert(products, journal=journal, **settings)
 
     refused = [position for position, name in enumerate(names) if name.startswith(POISON)]
@@ -385,10 +381,8 @@ def _make_deletions(dice: random.Random, options: Options, prefix: str) -> Work:
     changes = [Change(position, f"{prefix}{number}", None) for position, number in enumerate(numbers)]
     keys = [f"key-{change.key}" for change in changes]
 
-    async def run(
-        session: Session, create_ledger: LedgerFactory, journal: JournalPath, settings: Mapping[str, Any]
-    ) -> Any:
-        catalog = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES, create_ledger=create_ledger)
+    async def run(session: Session, journal: JournalPath, settings: Mapping[str, Any]) -> Any:
+        catalog = attrs.evolve(session.product_catalog("k").products, sizes=_SIZES)
         return await catalog.delete(keys, journal=journal, **settings)
 
     return Work(changes, len(keys), run, [], [])

@@ -18,7 +18,6 @@ import attrs
 from aiohttp.connector import Connection
 
 from svc_async import Endpoints, Governor, Session, UserCredentials
-from svc_async.batch.journal.journal import LedgerFactory, create_ledger
 from svc_async.errors import (
     BatchError,
     InvalidArgument,
@@ -42,8 +41,8 @@ _CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t",
 Place = Literal["commit", "statement", "connected", "received", "applied", "late", "answered", "moment"]
 Result = Mapping[str, Any]
 """How a life ended, in plain values: `end` is `done`, `stopped`, `refused`, `interrupted` or `failed`."""
-Step = Callable[[Session, LedgerFactory], Awaitable[Any]]
-"""Does a step, with ledgers that know when the machine was started, and returns its report."""
+Step = Callable[[Session], Awaitable[Any]]
+"""Does a step, and returns its report."""
 
 
 @attrs.frozen
@@ -124,9 +123,9 @@ async def _live(life: Life, loop: SimulatedLoop) -> Result:
         ) as session,
     ):
         for turns, between in life.cancellations:
-            await _run_and_cancel(life.step(session, create_ledger), turns, between)
+            await _run_and_cancel(life.step(session), turns, between)
             loop.forget_requests()
-        return await _describe(life.step(session, create_ledger))
+        return await _describe(life.step(session))
 
 
 async def _run_and_cancel(step: Awaitable[Any], turns: int, between: int) -> None:

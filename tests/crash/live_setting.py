@@ -5,8 +5,9 @@ from types import MappingProxyType
 
 from distributed import Worker
 
-from svc_async.batch.journal.journal import JournalLedger, create_ledger
-from svc_async.jobs import run as jobs_run
+from svc_async.batch import uploader
+from svc_async.batch.journal.journal import JournalLedger
+from svc_async.batch.ledger import Ledger
 from svc_async.store import postgres
 from tests.crash.stopping import prepare_stops
 from tests.support.small_limits import SmallLimits
@@ -15,7 +16,7 @@ __all__ = ["CONTROLS", "LiveSetting"]
 
 
 def _forget_journals() -> None:
-    vars(jobs_run)["create_ledger"] = lambda _, **others: create_ledger(None, **others)
+    vars(uploader)["_create_ledger"] = lambda *_: Ledger()
 
 
 def _remove_fence() -> None:

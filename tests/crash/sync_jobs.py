@@ -61,7 +61,7 @@ class SyncJob:
             self._change_file()
         self._began = True
         snapshot = {**self.snapshot}
-        return lambda session, _: self._run(session, snapshot)
+        return lambda session: self._run(session, snapshot)
 
     async def _run(self, session: Session, snapshot: Snapshot) -> Any:
         async with self.state() as state:

@@ -5,7 +5,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, cast
 
-import attrs
 import pytest
 
 from svc_async import (
@@ -18,9 +17,11 @@ from svc_async import (
     UnexpectedAnswer,
     UserCredentials,
 )
+from svc_async.batch.job import Job, TargetSpec
 from svc_async.batch.ledger import Ledger
 from svc_async.batch.report import Report
 from svc_async.batch.sender import NoLongerSendable
+from svc_async.batch.settings import BatchSettings
 from svc_async.governor.governor import Governor
 from svc_async.governor.slot import Priority
 from svc_async.monitoring import CallEvent
@@ -125,8 +126,9 @@ async def upload_a_row(sandbox: Sandbox, governor: RecordingGovernor, ledger: ty
     """Upload a row with a ledger of this type, and return the report."""
     async with make_session(sandbox, governor) as session:
         users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
-        users = attrs.evolve(users, create_ledger=lambda _, *, lanes, **__: ledger(lanes))
-        return await users.upload([{"email": "a@example.org"}], retry_delays=[0], quarantine=1_000)
+        target = TargetSpec(kind="audience", account_id=sandbox.account_id, list_id=sandbox.audience_id)
+        job = Job(target=target, settings=BatchSettings(retry_delays=(0,), quarantine=1_000))
+        return (await users.run_job(job, [{"email": "a@example.org"}], ledger=ledger())).total
 
 
 async def test_a_job_is_told_of_each_request_when_the_governor_admits_it_and_not_earlier(

@@ -6,15 +6,15 @@ import attrs
 import pytest
 
 from svc_async import BatchError, InvalidArgument, Journals, Session
+from svc_async.batch.job import Job, ListKind, SourceSpec, TargetSpec, from_plain
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.report import Failure, Progress
-from svc_async.batch.settings import BatchSettings, Observers
+from svc_async.batch.settings import BatchSettings, Reading
+from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.settings import SyncObservers
-from svc_async.cli.job_journal import JobNote
 from svc_async.errors import ApiError, UnusableFile
 from svc_async.jobs.limits import find_job_limit, requests_per_minute
 from svc_async.jobs.run import check_access, open_rows, run
-from svc_async.jobs.spec import ListKind, SourceSpec, SyncSpec, TargetSpec, UploadSpec
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import Command, environment_of
 from tests.support.files import Write
@@ -62,10 +62,10 @@ async def test_users_are_uploaded_and_removed(
     everybody = SourceSpec(path=str(write("Mail\na@example.org\nb@example.org\n")), mapping={"Mail": "email"})
     one = SourceSpec(path=str(write("email\na@example.org\n", "one.csv")))
 
-    uploaded = await run(UploadSpec(target=audience, source=everybody), session)
-    removed = await run(UploadSpec(target=audience, source=one, operation="remove"), session)
+    uploaded = await run(Job(target=audience, source=everybody), session)
+    removed = await run(Job(target=audience, source=one, operation="remove"), session)
 
-    assert (uploaded.accepted, removed.accepted) == (2, 1)
+    assert (uploaded.total.accepted, removed.total.accepted) == (2, 1)
     assert emails(sandbox) == hashes("b@example.org")
 
 
@@ -73,10 +73,10 @@ async def test_users_of_a_do_not_reach_list_have_two_identifiers(
     session: Session, sandbox: Sandbox, write: Write
 ) -> None:
     target = TargetSpec(kind="do_not_reach_list", account_id=sandbox.account_id, list_id="dnr7k1")
-    good = UploadSpec(target=target, source=SourceSpec(path=str(write("email\na@example.org\n"))))
-    bad = UploadSpec(target=target, source=SourceSpec(path=str(write("email,handle\na@example.org,a\n", "bad.csv"))))
+    good = Job(target=target, source=SourceSpec(path=str(write("email\na@example.org\n"))))
+    bad = Job(target=target, source=SourceSpec(path=str(write("email,handle\na@example.org,a\n", "bad.csv"))))
 
-    assert (await run(good, session)).accepted == 1
+    assert (await run(good, session)).total.accepted == 1
     with pytest.raises(UnusableFile, match="has unknown columns: 'handle'"):
         await run(bad, session)
 
@@ -85,16 +85,17 @@ async def test_products_are_uploaded_and_removed_by_their_key(session: Session, 
     catalog = await session.product_catalogs.create(name="Shop")
     target = TargetSpec(kind="catalog", list_id=catalog.id)
     products = session.product_catalog(catalog.id).products
-    upload = UploadSpec(target=target, source=SourceSpec(path=str(write(feed("a", "b")))))
-    uploaded = await run(upload, session, journal=tmp_path / "job.journal")
+    source = SourceSpec(path=str(write(feed("a", "b"))))
+    upload = Job(target=target, source=source, journal=tmp_path / "job.journal")
+    uploaded = await run(upload, session)
     keys = {each.id: str(each.product_key) async for each in products.list()}
 
     gone = SourceSpec(path=str(write(f"product_key\n{keys['a']}\n", "gone.csv")))
-    removed = await run(UploadSpec(target=target, source=gone, operation="remove"), session)
+    removed = await run(Job(target=target, source=gone, operation="remove"), session)
 
-    assert (uploaded.accepted, removed.accepted) == (2, 1)
+    assert (uploaded.total.accepted, removed.total.accepted) == (2, 1)
     assert [each.id async for each in products.list()] == ["b"]
-    assert await run(upload, session, journal=tmp_path / "job.journal") == uploaded
+    assert await run(upload, session) == uploaded
 
 
 async def test_settings_and_observers_reach_the_job(
@@ -103,13 +104,14 @@ async def test_settings_and_observers_reach_the_job(
     content = "email\n" + "".join(f"user{number}@example.org\n" for number in range(6_000)) + "nobody\n"
     progress: list[Progress] = []
     failures: list[Failure] = []
-    spec = UploadSpec(
+    job = Job(
         target=audience,
         source=SourceSpec(path=str(write(content))),
         settings=BatchSettings(concurrency=1, users_per_operation=1),
+        observers=SyncObservers(progress=progress.append, on_failure=failures.append),
     )
 
-    report = await run(spec, session, observers=Observers(progress=progress.append, on_failure=failures.append))
+    report = (await run(job, session)).total
 
     assert (report.accepted, report.failed, report.requests) == (6_000, 1, 3)
     assert progress[-1].accepted == 6_000
@@ -121,24 +123,33 @@ async def test_an_audience_is_synced(
     session: Session, sandbox: Sandbox, audience: TargetSpec, write: Write, tmp_path: Path
 ) -> None:
     source = SourceSpec(path=str(write("email\na@example.org\nb@example.org\n")))
-    spec = SyncSpec(target=audience, source=source, state=str(tmp_path / "state"))
     plans: list[object] = []
+    observers = SyncObservers(on_plan=plans.append)
+    job = Job(operation="sync", target=audience, source=source, state=tmp_path / "state", observers=observers)
 
-    first = await run(spec, session, observers=SyncObservers(on_plan=plans.append))
-    second = await run(spec, session)
+    first = await run(job, session)
+    second = await run(job, session)
 
+    assert isinstance(first, SyncReport)
+    assert isinstance(second, SyncReport)
     assert (first.plan.additions, second.plan.unchanged) == (2, 2)
-    assert plans == [first.plan]
+    assert plans == [first.plan, second.plan]
     assert emails(sandbox) == hashes("a@example.org", "b@example.org")
 
 
 async def test_a_catalog_is_synced(session: Session, write: Write, tmp_path: Path) -> None:
     catalog = await session.product_catalogs.create(name="Shop")
     source = SourceSpec(path=str(write(feed("a", "b"))))
-    spec = SyncSpec(target=TargetSpec(kind="catalog", list_id=catalog.id), source=source, state=str(tmp_path / "state"))
+    job = Job(
+        operation="sync",
+        target=TargetSpec(kind="catalog", list_id=catalog.id),
+        source=source,
+        state=str(tmp_path / "state"),
+    )
 
-    report = await run(spec, session)
+    report = await run(job, session)
 
+    assert isinstance(report, SyncReport)
     assert (report.plan.additions, report.sent.accepted) == (2, 2)
 
 
@@ -146,16 +157,16 @@ async def test_a_sync_needs_a_state(session: Session, audience: TargetSpec, writ
     source = SourceSpec(path=str(write("email\na@example.org\n")))
 
     with pytest.raises(InvalidArgument, match="state must be given"):
-        await run(SyncSpec(target=audience, source=source), session)
+        await run(Job(operation="sync", target=audience, source=source), session)
 
 
 async def test_a_source_that_is_open_already_stays_open(session: Session, audience: TargetSpec, write: Write) -> None:
-    spec = UploadSpec(target=audience, source=SourceSpec(path=str(write("email\na@example.org\n"))))
-    source = open_rows(spec)
+    job = Job(target=audience, source=SourceSpec(path=str(write("email\na@example.org\n"))))
+    source = open_rows(job)
 
-    report = await run(spec, session, source=source)
+    report = await run(job, session, source=source)
 
-    assert report.accepted == 1
+    assert report.total.accepted == 1
     assert source.exhausted
     await source.check()
     source.close()
@@ -175,10 +186,10 @@ async def test_a_job_that_cannot_be_finished_raises(
     session: Session, sandbox: Sandbox, audience: TargetSpec, write: Write
 ) -> None:
     sandbox.faults.on("POST", "*/users").do(Fault.http(403))
-    spec = UploadSpec(target=audience, source=SourceSpec(path=str(write("email\na@example.org\n"))))
+    job = Job(target=audience, source=SourceSpec(path=str(write("email\na@example.org\n"))))
 
     with pytest.raises(BatchError) as caught:
-        await run(spec, session)
+        await run(job, session)
 
     assert caught.value.report.pending == 1
 
@@ -196,17 +207,22 @@ async def test_the_journal_describes_the_job_so_that_the_command_can_resume_it( 
 ) -> None:
     people = write("email\na@example.org\nb@example.org\n")
     monkeypatch.chdir(people.parent)
-    settings = BatchSettings(users_per_operation=1, concurrency=1)
-    spec = UploadSpec(target=audience, source=SourceSpec(path=people.name), phone_region="DE", settings=settings)
-    journals = Journals(tmp_path / "journals")
+    job = Job(
+        target=audience,
+        source=SourceSpec(path=people.name),
+        reading=Reading("DE"),
+        settings=BatchSettings(users_per_operation=1, concurrency=1),
+        journal=Journals(tmp_path / "journals") if in_folder else tmp_path / "job.journal",
+    )
     sandbox.faults.on("POST", "*/users").times(1).do(Fault.http(403))
 
     with pytest.raises(BatchError):
-        await run(spec, session, journal=journals if in_folder else tmp_path / "job.journal")
+        await run(job, session)
 
     (path,) = [*tmp_path.glob("**/*.journal")]
-    note = JobNote.read(JournalRecord.read(path))
-    assert note.spec == attrs.evolve(spec, source=SourceSpec(path=str(people)))
+    stored = from_plain(JournalRecord.read(path).note)
+    source = SourceSpec(path=str(people), fingerprint=stored.file.fingerprint)
+    assert stored == attrs.evolve(job.detach(), source=source)
     there = tmp_path / "there"
     there.mkdir()
     ended = await Command(there, environment_of(sandbox))("job", "resume", path)

@@ -17,12 +17,12 @@ from urllib.request import urlopen
 import attrs
 
 from benchmarks.recording_service import digest_users, run_recording_service
+from svc_async.batch.job import Job, SourceSpec, TargetSpec
 from svc_async.batch.report import Report
 from svc_async.batch.settings import BatchSettings
 from svc_async.cluster.clients import start_local
 from svc_async.cluster.runner import run_jobs
 from svc_async.engine.origin import SessionOrigin
-from svc_async.jobs.spec import SourceSpec, TargetSpec, UploadSpec
 from svc_async.state import SharedState
 from tests.support.postgres import make_schema_name, start_postgres
 from tests.support.small_limits import SmallLimits, read_limits
@@ -111,7 +111,7 @@ async def run_accounts(run: AccountsRun) -> AccountsResult:
         os.environ |= dict.fromkeys(_VARIABLES, "accounts")
         os.environ |= {"SVC_BASE_URL": url, "SVC_ADS_URL": url, "SVC_STATE_URL": state_url}
         expected = {_name_list(account): _write_rows(Path(folder, account), run.rows, dice) for account in accounts}
-        reports = await _upload([_make_spec(Path(folder, account), account) for account in accounts], run)
+        reports = await _upload([_make_job(Path(folder, account), account) for account in accounts], run)
         with urlopen(f"{url}/lists") as answer:  # noqa: S310, ASYNC210 - our own service, and nothing else runs
             found = json.load(answer)
     return _count(
@@ -119,15 +119,15 @@ async def run_accounts(run: AccountsRun) -> AccountsResult:
     )
 
 
-async def _upload(specs: Sequence[UploadSpec], run: AccountsRun) -> Sequence[Report]:
+async def _upload(jobs: Sequence[Job], run: AccountsRun) -> Sequence[Report]:
     async with start_local(run.workers) as client, SharedState.open(schema=make_schema_name()) as state:
         await client.register_plugin(SmallLimits(users=run.users, requests=run.limit, period=run.period))
         assert {*(await client.run(read_limits)).values()} == {(run.users, run.limit)}
-        return await run_jobs(specs, cluster=client, journal=state.journal("accounts"), origin=SessionOrigin())
+        return await run_jobs(jobs, cluster=client, journal=state.journal("accounts"), origin=SessionOrigin())
 
 
-def _make_spec(path: Path, account: str) -> UploadSpec:
-    return UploadSpec(
+def _make_job(path: Path, account: str) -> Job:
+    return Job(
         target=TargetSpec(kind="audience", account_id=account, list_id=_name_list(account)),
         source=SourceSpec(path=str(path)),
         settings=BatchSettings(users_per_operation=1),

@@ -26,7 +26,7 @@ async def state(postgres_url: str, schema: str) -> AsyncIterator[SharedState]:
 async def die(service: FakeService, state: SharedState, death: Death, **settings: Any) -> None:
     """Run a job until it is killed at a commit."""
     with pytest.raises(BatchError):
-        await upload(service, make_members(3), state.journal("job"), create_ledger=death.create_ledger, **settings)
+        await upload(service, make_members(3), state.journal("job"), death=death, **settings)
 
 
 async def leave_in_doubt(service: FakeService, state: SharedState) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from svc_async.batch.journal.journal import annotate
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, InvalidArgument, StateUnavailable, TakenUpElsewhere, UnusableState
 from svc_async.sandbox import VirtualClock
@@ -21,7 +20,7 @@ from svc_async.store.postgres import PostgresStore
 from svc_async.store.records import Changes
 from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
 from tests.support.journaled_uploads import find_expected, make_repeated_rows, read_values, upload
-from tests.support.journals import create_empty_job
+from tests.support.journals import create_empty_job, write_note
 
 if TYPE_CHECKING:
     from svc_async.store.postgres import Connection
@@ -259,7 +258,7 @@ async def test_journals_are_listed_and_those_of_finished_jobs_deleted(state: Sha
 
 
 async def test_a_note_is_kept_and_shown(state: SharedState) -> None:
-    await annotate(state.journal("job"), {"what": "it"})
+    await write_note(state.journal("job"), {"what": "it"})
     record = await state.journal("job").read()
     assert (record.name, record.note, record.begun_at) == ("job", {"what": "it"}, None)
 

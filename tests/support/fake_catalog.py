@@ -15,7 +15,6 @@ from svc_async.ads.products import (
     ProductUpsertResults,
     ProductUpsertStatus,
 )
-from svc_async.batch.journal.journal import LedgerFactory, create_ledger
 from svc_async.batch.products.products import Products
 from svc_async.batch.settings import JobSizes
 from svc_async.engine.memory import MemoryBudget
@@ -67,10 +66,10 @@ class FakeCatalog:
     _before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
     _at_sending: Callable[[Request[Any]], object] | None = None
 
-    def products(self, sizes: JobSizes | None = None, *, create_ledger: LedgerFactory = create_ledger) -> Products:
+    def products(self, sizes: JobSizes | None = None) -> Products:
         """Return the products of the catalog."""
         # Jobs only send with it.
-        return Products(cast("Pipeline", self), "c1", sizes=sizes or JobSizes(), create_ledger=create_ledger)
+        return Products(cast("Pipeline", self), "c1", sizes=sizes or JobSizes())
 
     def but(
         self,

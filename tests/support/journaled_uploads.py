@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-from svc_async.batch.journal.journal import JournalPath, LedgerFactory, create_ledger
+from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Report
 from svc_async.batch.settings import JobSizes
 from tests.support.fake_service import FakeService
-from tests.support.journals import hold_clock
+from tests.support.journals import Death, hold_clock
 
 __all__ = ["SMALL", "Row", "create_users", "find_expected", "hash_id", "make_repeated_rows", "read_values", "upload"]
 
@@ -21,12 +21,10 @@ SMALL = JobSizes(slice_rows=3, partition_rows=7)
 """Lets a few rows be a long source of many requests, most of which are sent before it has ended."""
 
 
-def create_users(
-    service: FakeService, audience: str = "c1", *, operations: int = 4, create_ledger: LedgerFactory = create_ledger
-) -> AudienceUsers:
+def create_users(service: FakeService, audience: str = "c1", *, operations: int = 4) -> AudienceUsers:
     """Return users of an audience, sent a few operations at a time."""
     limits = Limits(operations=operations)
-    return AudienceUsers(service, "a1", audience, limits=limits, sizes=SMALL, create_ledger=create_ledger)
+    return AudienceUsers(service, "a1", audience, limits=limits, sizes=SMALL)
 
 
 def make_repeated_rows(count: int = 60, keys: int = 12, seed: int = 1) -> list[Row]:
@@ -56,11 +54,12 @@ async def upload(
     journal: JournalPath,
     *,
     operations: int = 4,
-    create_ledger: LedgerFactory = create_ledger,
+    death: Death | None = None,
     **settings: Any,
 ) -> Report:
-    """Upload rows, one user in each operation."""
-    users = create_users(service, operations=operations, create_ledger=create_ledger)
+    """Upload rows, one user in each operation, until the journal dies, if it does."""
+    journal = hold_clock(journal, service.clock)
+    users = create_users(service, operations=operations)
     return await users.upload(
-        rows, journal=hold_clock(journal, service.clock), **{"users_per_operation": 1, **settings}
+        rows, journal=death.wrap(journal) if death else journal, **{"users_per_operation": 1, **settings}
     )

@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -17,12 +16,10 @@ from svc_async.batch.journal.journal import (
     JournalLocation,
     JournalPath,
     JournalUnwritable,
-    LedgerFactory,
-    create_ledger,
 )
 from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.journal.records import JournalChanges
 from svc_async.batch.journal.spool import Spool
-from svc_async.batch.ledger import Ledger
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationGroup
@@ -31,7 +28,7 @@ from svc_async.errors import ErrorDetail, SvcError, UnusableFile, UnusableState
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
 from svc_async.state.journals import StateJournal
-from svc_async.store.records import Begin, Changes, RecordStore
+from svc_async.store.records import Begin, Changes, Records, RecordStore
 from svc_async.wire.route import Request, Route
 
 __all__ = [
@@ -44,9 +41,10 @@ __all__ = [
     "Nowhere",
     "Place",
     "create_empty_job",
-    "create_ledgers",
     "hold_clock",
+    "make_journal",
     "read_record",
+    "write_note",
 ]
 
 T = TypeVar("T")
@@ -204,13 +202,11 @@ class Nowhere:
 
 def create_empty_job(journal: JournalLocation, host: str = "nowhere") -> JournalLedger:
     """Return the ledger of a job without rows, with two lanes."""
-    return JournalLedger(
-        journal,
-        destination=Nowhere(host),
-        settings=BatchSettings(concurrency=2),
-        lanes=2,
-        clock=VirtualClock(),
+    ledger = JournalLedger(
+        journal, destination=Nowhere(host), settings=BatchSettings(concurrency=2), clock=VirtualClock()
     )
+    ledger.lanes = 2
+    return ledger
 
 
 class Death:
@@ -227,12 +223,10 @@ class Death:
         self._commits = 0
         self.happened = False
 
-    def create_ledger(self, journal: JournalPath | None, **keywords: Any) -> Ledger:
-        """Create a ledger in such a journal."""
-        assert journal is not None
+    def wrap(self, journal: JournalPath) -> JournalLocation:
+        """Return the place of a journal that dies."""
         assert not isinstance(journal, Journals)
-        location = JournalFile(journal) if isinstance(journal, str | Path) else journal
-        return create_ledger(_Wrapped(location, self._wrap), **keywords)
+        return _Wrapped(JournalFile(journal) if isinstance(journal, str | Path) else journal, self._wrap)
 
     def _wrap(self, store: RecordStore) -> Any:
         self._commits, self.happened = 0, False
@@ -267,8 +261,20 @@ class _DyingStore:
         await self.inner.close()
 
 
-def create_ledgers(*statements: str) -> LedgerFactory:
-    """Return a function that creates ledgers in files on which statements are executed once they are open."""
+async def write_note(journal: JournalLocation, note: Mapping[str, Any]) -> None:
+    """Begin a journal with the description of a job, and with nothing else."""
+
+    def begin(records: Records) -> tuple[None, Changes]:
+        changes = JournalChanges(records)
+        changes.put_note(note)
+        return None, changes.take()
+
+    _, store = await journal.open(begin)
+    await store.close()
+
+
+def make_journal(path: str | Path, *statements: str) -> JournalFile:
+    """Return the journal in a file on which statements are executed once it is open."""
 
     class Connection(sqlite3.Connection):
         commits = 0
@@ -281,7 +287,7 @@ def create_ledgers(*statements: str) -> LedgerFactory:
                     super().execute(statement)
             return cursor
 
-    return partial(create_ledger, factory=Connection)
+    return JournalFile(path, Connection)
 
 
 _OPENING = 2

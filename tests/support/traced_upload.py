@@ -11,7 +11,7 @@ import attrs
 from svc_async import Session
 from svc_async.sandbox import Sandbox
 from tests.support.fake_service import make_members
-from tests.support.journals import create_ledgers
+from tests.support.journals import make_journal
 
 REQUESTS = 8
 
@@ -20,10 +20,9 @@ async def main(path: str, *statements: str) -> None:
     """Upload."""
     async with Sandbox() as sandbox, Session.sandbox(sandbox) as session:
         users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
-        users = attrs.evolve(
-            users, create_ledger=create_ledgers(*statements), limits=attrs.evolve(users.limits, operations=1)
-        )
-        report = await users.upload(make_members(REQUESTS), journal=path, users_per_operation=1, concurrency=1)
+        users = attrs.evolve(users, limits=attrs.evolve(users.limits, operations=1))
+        journal = make_journal(path, *statements)
+        report = await users.upload(make_members(REQUESTS), journal=journal, users_per_operation=1, concurrency=1)
         assert report.requests == REQUESTS
 
 

@@ -47,7 +47,6 @@ Where the records are kept is a matter of `store/`. All of what decides is in me
 
 import asyncio
 import itertools
-import sqlite3
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -90,9 +89,6 @@ __all__ = [
     "JournalLocation",
     "JournalPath",
     "JournalUnwritable",
-    "LedgerFactory",
-    "annotate",
-    "create_ledger",
 ]
 
 
@@ -129,64 +125,6 @@ _NOT_ALL_SPOOLED = (
 )
 
 
-class LedgerFactory(Protocol):
-    """A function that creates ledgers, such as `create_ledger`."""
-
-    def __call__(
-        self,
-        journal: JournalPath | None,
-        /,
-        *,
-        destination: Destination[Any],
-        settings: BatchSettings,
-        lanes: int,
-        clock: Clock,
-    ) -> Ledger:
-        """Return the ledger of a job."""
-        ...
-
-
-def create_ledger(
-    journal: JournalPath | None,
-    *,
-    destination: Destination[Any],
-    settings: BatchSettings,
-    lanes: int,
-    clock: Clock,
-    note: Mapping[str, Any] | None = None,
-    factory: type[sqlite3.Connection] = sqlite3.Connection,
-) -> Ledger:
-    """Return a ledger in a journal, or in memory if there is none.
-
-    Args:
-        journal: where the journal is kept, or what names one for each run.
-        destination: where the job sends its rows.
-        settings: how it sends them.
-        lanes: how many lanes a new job has.
-        clock: the time.
-        note: what describes the job in a new journal, as values for JSON.
-        factory: the class of the connection to a journal.
-
-    Raises:
-        InvalidArgument: the journal is none of these, or no file can have its path.
-    """
-    if journal is None:
-        return Ledger(lanes)
-    _JOURNAL.check("journal", journal)
-    if isinstance(journal, str | Path):
-        FORMAT.check_path(journal)
-        journal = JournalFile(journal, factory)
-    return JournalLedger(
-        journal,
-        destination=destination,
-        settings=settings,
-        lanes=lanes,
-        clock=clock,
-        note=note,
-        factory=factory,
-    )
-
-
 @attrs.define
 class _Entry:
     """What the journal knows of the lanes that one lane sends for.
@@ -216,22 +154,35 @@ class JournalLedger(Ledger):
 
     def __init__(
         self,
-        location: JournalLocation | Journals,
+        journal: JournalPath,
         *,
         destination: Destination[Any],
         settings: BatchSettings,
-        lanes: int,
         clock: Clock,
         note: Mapping[str, Any] | None = None,
-        factory: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
-        super().__init__(lanes)
-        self._place = location
+        """Prepare to keep a job.
+
+        Args:
+            journal: where the journal is kept, or what names one for each run.
+            destination: where the job sends its rows.
+            settings: how it sends them.
+            clock: the time.
+            note: a description of the job for a new journal, as values for JSON.
+
+        Raises:
+            InvalidArgument: no journal can be kept there.
+        """
+        super().__init__()
+        _JOURNAL.check("journal", journal)
+        if isinstance(journal, str | Path):
+            FORMAT.check_path(journal)
+            journal = JournalFile(journal)
+        self._place = journal
         self._destination = destination
         self._settings = settings
         self._clock = clock
         self._note = note
-        self._factory = factory
         self._entries: dict[int, _Entry] = {}
         self._confirmed_at = -inf
         """When the last commit was begun after which requests may be sent, by `read_boottime`."""
@@ -259,7 +210,7 @@ class JournalLedger(Ledger):
         if not isinstance(self._place, Journals):
             return self._place
         find, identity = self._place.find, {name: self._destination.about[name] for name in _IDENTITY}
-        return JournalFile(await in_thread(lambda: find(identity, self._clock.now())), self._factory)
+        return JournalFile(await in_thread(lambda: find(identity, self._clock.now())))
 
     def _begin(self, found: Records) -> tuple[None, Changes]:
         """Take over what earlier runs have recorded, and return the records that say that this run has begun."""
@@ -301,7 +252,7 @@ class JournalLedger(Ledger):
         return None, self._pending.take()
 
     def _find_state(self, records: JournalRecords) -> JobState:
-        """Return the state that the last run left, or that of a new job.
+        """Return the state that the last run left, or the one in which a job begins.
 
         Raises:
             SvcError: the journal belongs to another job.
@@ -617,24 +568,3 @@ def _select_up_to(highest: int, positions: Collection[int]) -> Positions:
 async def _read_nothing() -> AsyncGenerator[Slice, None]:
     return
     yield
-
-
-async def annotate(location: JournalLocation, note: Mapping[str, Any]) -> None:
-    """Store a note that describes the job; once the job has begun, the note is not changed.
-
-    Args:
-        location: where the journal is kept; it is created if it does not exist.
-        note: values for JSON.
-
-    Raises:
-        SvcError: the journal is locked, or cannot be used.
-    """
-
-    def begin(records: Records) -> tuple[None, Changes]:
-        pending = JournalChanges(records)
-        if not records.has("job"):
-            pending.put_note(note)
-        return None, pending.take()
-
-    _, store = await location.open(begin)
-    await store.close()

@@ -1,15 +1,16 @@
 """The users of a custom audience: one request, or batches of any number of rows."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Unpack
+from typing import Any, Unpack
 
 import attrs
 
 from svc_async.ads.custom_audiences import USERS_BATCH, BatchCounts, BatchOperationType
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
-from svc_async.batch.job import Job, ListIds, read_job
+from svc_async.batch.job import Job, TargetSpec, read_job
+from svc_async.batch.ledger import Ledger
 from svc_async.batch.lists.members import Members, open_members
 from svc_async.batch.lists.operations import Operation
 from svc_async.batch.lists.rules import ListRules
@@ -117,9 +118,15 @@ class AudienceUsers(UserList[BatchCounts]):
 
         Contract: `custom_audience_users.batch`.
         """
-        operation = self._build_operation(BatchOperationType.UPDATE, effective_at=effective_at, expires_at=expires_at)
-        job = read_job("upload", options, UserUploadOptions.__optional_keys__, ids=self._describe_list())
-        running = self._run_members(members, operation, job)
+        job = read_job(
+            "upload",
+            options,
+            UserUploadOptions.__optional_keys__,
+            target=self._target,
+            effective_at=effective_at,
+            expires_at=expires_at,
+        )
+        running = self._run(job, members)
         del members  # its rows must not be among the locals of a traceback
         return await running
 
@@ -154,15 +161,27 @@ class AudienceUsers(UserList[BatchCounts]):
 
         Contract: `custom_audience_users.batch`.
         """
-        check_location(state)
-        job = read_job("sync", options, AudienceSyncOptions.__optional_keys__, ids=self._describe_list())
-        target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
-        opening = self._open_snapshot(members, state, job)
+        known = AudienceSyncOptions.__optional_keys__
+        job = read_job("sync", options, known, target=self._target, operation="sync", state=state)
+        running = self._sync(job, members, lifetime)
         del members  # its rows must not be among the locals of a traceback
-        async with (
-            opening as snapshot,
-            open_sync_state(state, target) as store,
-        ):
+        return await running
+
+    def run_job(
+        self, job: Job, members: Any = None, *, ledger: Ledger | None = None
+    ) -> Coroutine[Any, Any, Report | SyncReport]:
+        """Run an upload, a removal or a sync that a value describes, as `jobs.run.run` does with a file.
+
+        Arguments: see `DoNotReachUsers.run_job`.
+        """
+        return self._sync(job, members) if job.operation == "sync" else self._run(job, members, ledger)
+
+    async def _sync(self, job: Job, members: Any, lifetime: timedelta | None = None) -> SyncReport:
+        state = check_location(job.state)
+        target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
+        opening = self._open_snapshot(members, job)
+        del members
+        async with opening as snapshot, open_sync_state(state, target) as store:
             with SliceSpill(store.folder) as spill:
                 return await Sync(
                     target=AudienceTarget(
@@ -187,19 +206,21 @@ class AudienceUsers(UserList[BatchCounts]):
         expires_at: datetime | None,
     ) -> Report:
         """Send a part of a sync."""
-        users = attrs.evolve(self, create_ledger=part.ledger.create)
-        operation = self._build_operation(operation_type, expires_at=expires_at)
-        job = Job(ids=self._describe_list(), settings=part.settings, observers=part.observers)
-        return await users._run_members(members, operation, job)  # noqa: SLF001 - the same class
+        job = Job(
+            target=self._target,
+            operation="upload" if operation_type == BatchOperationType.UPDATE else "remove",
+            expires_at=expires_at,
+            settings=part.settings,
+            observers=part.observers,
+        )
+        return await self._run(job, members, part.ledger)
 
     @asynccontextmanager
-    async def _open_snapshot(
-        self, members: Members | Snapshot, state: StateLocation, job: Job
-    ) -> AsyncGenerator[Snapshot]:
+    async def _open_snapshot(self, members: Any, job: Job) -> AsyncGenerator[Snapshot]:
         """Open the members of a sync, here or on a cluster; a command has opened them already."""
         if job.cluster is not None:
-            check_shared(state)
-            async with self.cluster_runner.open_snapshot(job.cluster, attrs.evolve(job, source=members)) as snapshot:
+            check_shared(job.state)
+            async with self.cluster_runner.open_snapshot(job.name_files("members", members)) as snapshot:
                 yield snapshot
         elif isinstance(members, Snapshot):
             yield members
@@ -238,8 +259,9 @@ class AudienceUsers(UserList[BatchCounts]):
     def _build_request(self) -> Request[BatchCounts]:
         return USERS_BATCH(account_id=self.account_id, custom_audience_id=self.custom_audience_id)
 
-    def _describe_list(self) -> ListIds:
-        return {"kind": "audience", "account_id": self.account_id, "list_id": self.custom_audience_id}
+    @property
+    def _target(self) -> TargetSpec:
+        return TargetSpec(kind="audience", account_id=self.account_id, list_id=self.custom_audience_id)
 
     def _confirms(self, answer: BatchCounts, sent: int) -> bool:
         """Compare the counts (contract CAU-10, CAU-12)."""

@@ -8,7 +8,7 @@ import attrs
 
 from svc_async.ads.do_not_reach_lists import USERS_BATCH, BatchCounts
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS, BatchOperationType
-from svc_async.batch.job import ListIds, read_job
+from svc_async.batch.job import TargetSpec, read_job
 from svc_async.batch.lists.members import Members
 from svc_async.batch.lists.operations import Operation
 from svc_async.batch.lists.rules import ListRules
@@ -97,9 +97,8 @@ class DoNotReachUsers(UserList[Page[BatchCounts]]):
 
         Contract: `do_not_reach_users.batch`.
         """
-        operation = self._build_operation(BatchOperationType.UPDATE, expires_at=expires_at)
-        job = read_job("upload", options, UserUploadOptions.__optional_keys__, ids=self._describe_list())
-        running = self._run_members(members, operation, job)
+        known = UserUploadOptions.__optional_keys__
+        running = self._run(read_job("upload", options, known, target=self._target, expires_at=expires_at), members)
         del members  # its rows must not be among the locals of a traceback
         return await running
 
@@ -126,8 +125,9 @@ class DoNotReachUsers(UserList[Page[BatchCounts]]):
     def _build_request(self) -> Request[Page[BatchCounts]]:
         return USERS_BATCH(account_id=self.account_id, do_not_reach_list_id=self.do_not_reach_list_id)
 
-    def _describe_list(self) -> ListIds:
-        return {"kind": "do_not_reach_list", "account_id": self.account_id, "list_id": self.do_not_reach_list_id}
+    @property
+    def _target(self) -> TargetSpec:
+        return TargetSpec(kind="do_not_reach_list", account_id=self.account_id, list_id=self.do_not_reach_list_id)
 
     def _confirms(self, answer: Page[BatchCounts], sent: int) -> bool:
         """Compare the sums of the counts of the operations (contract DNR-02)."""

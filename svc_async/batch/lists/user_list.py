@@ -4,15 +4,15 @@ Both take operations, each with users and times. Their `ListRules` state the dif
 """
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar, Unpack
 
 import attrs
 
 from svc_async.ads.vocabulary import BatchOperationType
-from svc_async.batch.job import ClusterRunner, Job, ListIds, read_job
-from svc_async.batch.journal.journal import LedgerFactory, create_ledger
+from svc_async.batch.job import ClusterRunner, Job, TargetSpec, read_job
+from svc_async.batch.ledger import Ledger
 from svc_async.batch.lists.destination import Counted, ListDestination
 from svc_async.batch.lists.members import MemberReader, Members
 from svc_async.batch.lists.operations import Operation, OperationParser, Operations, UserOperation
@@ -24,6 +24,7 @@ from svc_async.batch.report import Receipt, Report
 from svc_async.batch.sender import BatchSender
 from svc_async.batch.settings import JobSizes, Reading
 from svc_async.batch.source import RowSource
+from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.uploader import Uploader
 from svc_async.users.encoding import EncodedSlices, MemberEncoder
 from svc_async.wire.envelope import make_unexpected
@@ -46,7 +47,6 @@ class UserList(abc.ABC, Generic[T]):
         counted: what `success_count` and `total_count` count.
         limits: what one request may hold.
         sizes: the amounts in which jobs work.
-        create_ledger: creates the ledger of a job.
         cluster_runner: runs jobs on clusters.
     """
 
@@ -56,7 +56,6 @@ class UserList(abc.ABC, Generic[T]):
     counted: Counted = attrs.field(default="users", kw_only=True)
     limits: Limits = attrs.field(default=USER_LIMITS, kw_only=True, repr=False)
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
-    create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
     cluster_runner: ClusterRunner = attrs.field(factory=ClusterRunner, kw_only=True, repr=False)
 
     @property
@@ -71,9 +70,9 @@ class UserList(abc.ABC, Generic[T]):
     def _build_request(self) -> Request[T]:
         """Return the request that carries operations, without them."""
 
+    @property
     @abc.abstractmethod
-    def _describe_list(self) -> ListIds:
-        """Return what kind of list it is, and its ids."""
+    def _target(self) -> TargetSpec: ...
 
     @abc.abstractmethod
     def _confirms(self, answer: T, sent: int) -> bool:
@@ -84,8 +83,9 @@ class UserList(abc.ABC, Generic[T]):
 
         Arguments, settings and exceptions: see `upload`.
         """
-        job = read_job("remove", options, UserUploadOptions.__optional_keys__, ids=self._describe_list())
-        running = self._run_members(members, self._build_operation(BatchOperationType.DELETE), job)
+        known = UserUploadOptions.__optional_keys__
+        job = read_job("remove", options, known, target=self._target, operation="remove")
+        running = self._run(job, members)
         del members  # its rows must not be among the locals of a traceback
         return await running
 
@@ -102,7 +102,7 @@ class UserList(abc.ABC, Generic[T]):
             operations: as for `send`, as an iterable or async iterable.
             options: see `UserApplyOptions` in `svc_async.batch.options`.
         """
-        job = read_job("apply", options, UserApplyOptions.__optional_keys__, ids=self._describe_list())
+        job = read_job("apply", options, UserApplyOptions.__optional_keys__, target=self._target)
         source = self._create_reader(job.reading).read_operations(operations, self._parse)
         source = attrs.evolve(source, settings=attrs.asdict(job.reading))
         return await self._create_uploader(source, job, "operations").run()
@@ -144,18 +144,31 @@ class UserList(abc.ABC, Generic[T]):
         times = {name: timestamp(moment) for name, moment in operation.times}
         return attrs.evolve(source, settings={**attrs.asdict(reading), **times})
 
-    async def _run_members(self, members: Members | EncodedSlices, operation: UserOperation, job: Job) -> Report:
-        cluster = job.cluster
-        if cluster is None:
-            source = self._read(members, operation, job.reading)
+    def run_job(
+        self, job: Job, members: Any = None, *, ledger: Ledger | None = None
+    ) -> Coroutine[Any, Any, Report | SyncReport]:
+        """Run an upload or a removal that a value describes, as `jobs.run.run` does with a file.
+
+        Args:
+            job: the job.
+            members: the rows; on a cluster, the workers read the source of the job.
+            ledger: keeps what becomes of the rows, if the journal of the job does not.
+        """
+        return self._run(job, members, ledger)
+
+    async def _run(self, job: Job, members: Any, ledger: Ledger | None = None) -> Report:
+        operation_type = BatchOperationType.UPDATE if job.operation == "upload" else BatchOperationType.DELETE
+        operation = self._build_operation(operation_type, effective_at=job.effective_at, expires_at=job.expires_at)
+        if job.cluster is not None:
+            job = job.name_files("members", members)
             del members
-            return await self._create_uploader(source, job, operation.operation_type).run()
-        job = attrs.evolve(job, operation=operation.operation_type, times=dict(operation.times), source=members)
+            return await self.cluster_runner.run(job)
+        source = self._read(members, operation, job.reading)
         del members
-        return await self.cluster_runner.run(cluster, job)
+        return await self._create_uploader(source, job, operation_type, ledger).run()
 
     def _stream(self, members: Members, operation: UserOperation, options: UserStreamOptions) -> Receipts[T]:
-        job = read_job("stream", options, UserStreamOptions.__optional_keys__, ids=self._describe_list())
+        job = read_job("stream", options, UserStreamOptions.__optional_keys__, target=self._target)
         source = self._read(members, operation, job.reading)
 
         def create(on_receipt: Callable[[Receipt], object]) -> Uploader[T]:
@@ -164,7 +177,7 @@ class UserList(abc.ABC, Generic[T]):
 
         return Receipts(create)
 
-    def _create_uploader(self, source: RowSource, job: Job, purpose: str) -> Uploader[T]:
+    def _create_uploader(self, source: RowSource, job: Job, purpose: str, ledger: Ledger | None = None) -> Uploader[T]:
         destination = ListDestination(
             empty=self._build_request(),
             confirms=self._confirms,
@@ -175,13 +188,4 @@ class UserList(abc.ABC, Generic[T]):
             host=self._host,
             settings=source.settings,
         )
-        return Uploader(
-            source,
-            sender=self._sender,
-            destination=destination,
-            settings=job.settings,
-            observers=job.observers,
-            journal=job.journal,
-            create_ledger=self.create_ledger,
-            sizes=self.sizes,
-        )
+        return Uploader(source, job=job, sender=self._sender, destination=destination, ledger=ledger, sizes=self.sizes)

@@ -5,7 +5,7 @@ service would ignore all of them (contract PROD-07). Each has its own result: a 
 one that the answer does not mention is sent again, since its outcome is unknown.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,8 @@ import attrs
 
 from svc_async.ads.products import CatalogProducts, ProductUpsertResult, ProductUpsertResults
 from svc_async.batch.destination import Destination
-from svc_async.batch.job import ClusterRunner, Job, ListIds, read_job
-from svc_async.batch.journal.journal import LedgerFactory, create_ledger
+from svc_async.batch.job import ClusterRunner, Job, Operation, TargetSpec, read_job
+from svc_async.batch.ledger import Ledger
 from svc_async.batch.options import StreamOptions, SyncOptions, UploadOptions
 from svc_async.batch.products.codec import (
     CheckFirst,
@@ -63,12 +63,10 @@ class Products(CatalogProducts):
 
     Attributes:
         sizes: the amounts in which jobs work.
-        create_ledger: creates the ledger of a job.
         cluster_runner: runs jobs on clusters.
     """
 
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
-    create_ledger: LedgerFactory = attrs.field(default=create_ledger, kw_only=True, repr=False)
     cluster_runner: ClusterRunner = attrs.field(factory=ClusterRunner, kw_only=True, repr=False)
 
     async def upsert(
@@ -103,15 +101,11 @@ class Products(CatalogProducts):
 
         Contract: PROD-01 to PROD-09b, `products.upsert`.
         """
-        job = read_job("upsert", options, UploadOptions.__optional_keys__, ids=self._ids)
+        job = read_job("upsert", options, UploadOptions.__optional_keys__, target=self._target)
         or_none(PLAIN_FUNCTION).check("on_result", on_result)
-        if (cluster := job.cluster) is not None:
-            if on_result is not None:
-                raise InvalidArgument("on_result", "must not be given with cluster=: the results stay on the workers")
-            job = attrs.evolve(job, source=products, parameter="products")
-            return await self.cluster_runner.run(cluster, job)
-        destination = Upserts(self.product_catalog_id, self._host, on_result)
-        return await self._create_uploader(self._read(products), destination, job).run()
+        if job.cluster is not None and on_result is not None:
+            raise InvalidArgument("on_result", "must not be given with cluster=: the results stay on the workers")
+        return await self._upsert(job, products, on_result=on_result)
 
     async def delete(self, product_keys: ProductKeys, **options: Unpack[UploadOptions]) -> Report:
         """Delete any number of products for good.
@@ -126,13 +120,9 @@ class Products(CatalogProducts):
 
         Contract: PROD-11, PROD-11b, `products.delete`.
         """
-        job = read_job("delete", options, UploadOptions.__optional_keys__, ids=self._ids)
-        if (cluster := job.cluster) is not None:
-            job = attrs.evolve(job, operation="Delete", source=product_keys, parameter="product_keys")
-            return await self.cluster_runner.run(cluster, job)
-        source = read_keys(product_keys, self.sizes.slice_rows)
-        destination = Deletions(self.product_catalog_id, self._host)
-        return await self._create_uploader(source, destination, job).run()
+        known = UploadOptions.__optional_keys__
+        job = read_job("delete", options, known, target=self._target, operation="remove")
+        return await self._delete(job, product_keys)
 
     async def sync(self, products: ProductRows, *, state: StateLocation, **options: Unpack[SyncOptions]) -> SyncReport:
         """Make the catalog equal to a source, by sending only the differences from the last sync.
@@ -157,22 +147,56 @@ class Products(CatalogProducts):
 
         Contract: `products.upsert`, `products.delete`.
         """
-        check_location(state)
-        job = read_job("sync", options, SyncOptions.__optional_keys__, ids=self._ids)
+        known = SyncOptions.__optional_keys__
+        return await self._sync(
+            read_job("sync", options, known, target=self._target, operation="sync", state=state), products
+        )
+
+    def run_job(
+        self, job: Job, rows: Any = None, *, ledger: Ledger | None = None
+    ) -> Coroutine[Any, Any, Report | SyncReport]:
+        """Run an upsert, a deletion or a sync that a value describes, as `jobs.run.run` does with a file.
+
+        Args:
+            job: the job.
+            rows: the products, or the keys of those that are deleted; on a cluster, the workers read the source.
+            ledger: keeps what becomes of the rows, if the journal of the job does not.
+        """
+        if job.operation == "sync":
+            return self._sync(job, rows)
+        return self._upsert(job, rows, ledger) if job.operation == "upload" else self._delete(job, rows, ledger)
+
+    async def _upsert(
+        self,
+        job: Job,
+        products: Any,
+        ledger: Ledger | None = None,
+        on_result: Callable[[ProductUpsertResult], object] | None = None,
+    ) -> Report:
+        if job.cluster is not None:
+            return await self.cluster_runner.run(job.name_files("products", products))
+        destination = Upserts(self.product_catalog_id, self._host, on_result)
+        return await self._create_uploader(self._read(products), destination, job, ledger).run()
+
+    async def _delete(self, job: Job, keys: Any, ledger: Ledger | None = None) -> Report:
+        if job.cluster is not None:
+            return await self.cluster_runner.run(job.name_files("product_keys", keys))
+        source = read_keys(keys, self.sizes.slice_rows)
+        return await self._create_uploader(source, Deletions(self.product_catalog_id, self._host), job, ledger).run()
+
+    async def _sync(self, job: Job, products: Any) -> SyncReport:
+        state = check_location(job.state)
         name = f"catalog {self.product_catalog_id} at {self._host}"
-        async with (
-            self._open_rows(products, state, job) as rows,
-            open_sync_state(state, name) as store,
-        ):
+        async with self._open_rows(products, job) as rows, open_sync_state(state, name) as store:
             with SliceSpill(store.folder) as spill:
                 return await Sync(
                     target=CatalogTarget(
                         list_products=self.list,
-                        send_products=lambda rows, on_result, job: self._run_part(
-                            self._read(rows), Upserts(self.product_catalog_id, self._host, on_result), job
+                        send_products=lambda rows, on_result, part: self._upsert(
+                            self._describe_part(part, "upload"), rows, part.ledger, on_result
                         ),
-                        delete_products=lambda keys, job: self._run_part(
-                            read_keys(keys, self.sizes.slice_rows), Deletions(self.product_catalog_id, self._host), job
+                        delete_products=lambda keys, part: self._delete(
+                            self._describe_part(part, "remove"), keys, part.ledger
                         ),
                         snapshot=SpilledProducts(rows, spill)
                         if isinstance(rows, Snapshot)
@@ -189,21 +213,16 @@ class Products(CatalogProducts):
                     },
                 ).run()
 
-    async def _run_part(self, source: RowSource, destination: Destination[Any], part: PartJob) -> Report:
-        """Send a part of a sync."""
-        products = attrs.evolve(self, create_ledger=part.ledger.create)
-        job = Job(ids=self._ids, settings=part.settings, observers=part.observers)
-        return await products._create_uploader(source, destination, job).run()  # noqa: SLF001 - the same class
+    def _describe_part(self, part: PartJob, operation: Operation) -> Job:
+        """Return the job that sends a part of a sync."""
+        return Job(target=self._target, operation=operation, settings=part.settings, observers=part.observers)
 
     @asynccontextmanager
-    async def _open_rows(
-        self, products: ProductRows | Snapshot, state: StateLocation, job: Job
-    ) -> AsyncGenerator[IterableProducts | Snapshot]:
+    async def _open_rows(self, products: Any, job: Job) -> AsyncGenerator[IterableProducts | Snapshot]:
         """Open the products of a sync, here or on a cluster; a command has opened them already."""
         if job.cluster is not None:
-            check_shared(state)
-            reading = attrs.evolve(job, source=products, parameter="products")
-            async with self.cluster_runner.open_snapshot(job.cluster, reading) as snapshot:
+            check_shared(job.state)
+            async with self.cluster_runner.open_snapshot(job.name_files("products", products)) as snapshot:
                 yield snapshot
         elif isinstance(products, Snapshot):
             yield products
@@ -219,7 +238,7 @@ class Products(CatalogProducts):
 
         Contract: PROD-01 to PROD-09b, `products.upsert`.
         """
-        job = read_job("stream", options, StreamOptions.__optional_keys__, ids=self._ids)
+        job = read_job("stream", options, StreamOptions.__optional_keys__, target=self._target)
         source, destination = self._read(products), Upserts(self.product_catalog_id, self._host)
 
         def create(on_receipt: Callable[[Receipt], object]) -> Uploader[ProductUpsertResults]:
@@ -233,8 +252,8 @@ class Products(CatalogProducts):
         return self._pipeline.endpoints.of(Surface.ADS)
 
     @property
-    def _ids(self) -> ListIds:
-        return {"kind": "catalog", "list_id": self.product_catalog_id}
+    def _target(self) -> TargetSpec:
+        return TargetSpec(kind="catalog", list_id=self.product_catalog_id)
 
     def _read(self, products: ProductRows) -> RowSource:
         return read_products(products, self._encode, self.sizes.slice_rows, self._check_first)
@@ -247,14 +266,9 @@ class Products(CatalogProducts):
     def _encode(self) -> Encode:
         return encode_checked if self._pipeline.validate else encode_unchecked
 
-    def _create_uploader(self, source: RowSource, destination: Destination[T], job: Job) -> Uploader[T]:
+    def _create_uploader(
+        self, source: RowSource, destination: Destination[T], job: Job, ledger: Ledger | None = None
+    ) -> Uploader[T]:
         return Uploader(
-            source,
-            sender=self._pipeline,
-            destination=destination,
-            settings=job.settings,
-            observers=job.observers,
-            journal=job.journal,
-            create_ledger=self.create_ledger,
-            sizes=self.sizes,
+            source, job=job, sender=self._pipeline, destination=destination, ledger=ledger, sizes=self.sizes
         )

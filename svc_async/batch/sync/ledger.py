@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import attrs
 
@@ -47,11 +47,6 @@ class SyncLedger(Ledger):
     failed: set[int] = attrs.field(factory=set[int], init=False)
     service_keys: dict[bytes, str] = attrs.field(factory=dict[bytes, str], init=False)
     _recorded: int = attrs.field(default=0, init=False)
-
-    def create(self, _journal: object, /, *, lanes: int, **_: object) -> Self:
-        """Return this ledger, for a job with some lanes, in place of `create_ledger`."""
-        self.lanes = lanes
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from svc_async.batch.sync.state import SyncState
 from svc_async.errors import InvalidArgument
@@ -50,8 +50,8 @@ _STATE = ValueRule(
 )
 
 
-def check_location(location: StateLocation) -> None:
-    """Check what a sync is given as its state, before it reads its source.
+def check_location(location: Any) -> StateLocation:
+    """Check what a sync is given as its state, before it reads its source, and return it.
 
     Raises:
         InvalidArgument: it is neither the path of a file nor a shared state, or no file can have the path.
@@ -59,10 +59,12 @@ def check_location(location: StateLocation) -> None:
     _STATE.check("state", location)
     if isinstance(location, str | Path):
         FORMAT.check_path(location)
+    found: StateLocation = location
+    return found
 
 
-def check_shared(location: StateLocation) -> None:
-    """Check that a state is shared, as that of a sync on a cluster: a later one may begin on another machine.
+def check_shared(location: object) -> None:
+    """Check that the state of a sync on a cluster is shared: a later sync may begin on another machine.
 
     Raises:
         InvalidArgument: it is in a file.

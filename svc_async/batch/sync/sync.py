@@ -232,7 +232,7 @@ class _PlanRun:
         job = PartJob(
             # Every key comes once; but a request that is applied late could undo a later part if nobody waited for it.
             settings=attrs.evolve(self.target.settings, ordering="key"),
-            ledger=SyncLedger(0, self.state, self.clock, part, self.plan.count_before(part, stage)),
+            ledger=SyncLedger(self.state, self.clock, part, self.plan.count_before(part, stage)),
             tells=self.observers,
             locate=self.target.locate,
             before=self._progress,

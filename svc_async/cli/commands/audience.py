@@ -2,6 +2,8 @@
 
 from cyclopts import App
 
+from svc_async.batch.job import Job, TargetSpec
+from svc_async.batch.settings import Reading
 from svc_async.cli.options import (
     BatchFlags,
     ClusterFlags,
@@ -15,7 +17,6 @@ from svc_async.cli.options import (
     absolute,
 )
 from svc_async.cli.upload_command import batch_settings, parse_time, source_spec, start, sync_settings
-from svc_async.jobs.spec import SyncSpec, TargetSpec, UploadSpec
 
 __all__ = ["app"]
 
@@ -52,16 +53,15 @@ def upload(
         effective_at: When the users become members, in ISO 8601 with a time zone. [default: now]
         expires_at: When they cease to be members. [default: 13 months from now]
     """
-    spec = UploadSpec(
+    job = Job(
         target=TargetSpec(kind="audience", account_id=account, list_id=audience),
         source=source_spec(file, users.format, batch),
         effective_at=parse_time("effective_at", effective_at),
         expires_at=parse_time("expires_at", expires_at),
-        phone_region=users.phone_region,
-        bad_identifiers=users.bad_identifiers,
+        reading=Reading(users.phone_region, users.bad_identifiers),
         settings=batch_settings(batch, users.users_per_operation),
     )
-    return start(spec, file, run, journal, cluster)
+    return start(job, file, run, journal, cluster)
 
 
 @app.command
@@ -88,15 +88,14 @@ def remove(
         audience: The custom audience. The ads manager of the platform, where it is made, shows the id; a sandbox has
             1nmth. Required without --sandbox.
     """
-    spec = UploadSpec(
+    job = Job(
         target=TargetSpec(kind="audience", account_id=account, list_id=audience),
         source=source_spec(file, users.format, batch),
         operation="remove",
-        phone_region=users.phone_region,
-        bad_identifiers=users.bad_identifiers,
+        reading=Reading(users.phone_region, users.bad_identifiers),
         settings=batch_settings(batch, users.users_per_operation),
     )
-    return start(spec, file, run, journal, cluster)
+    return start(job, file, run, journal, cluster)
 
 
 @app.command
@@ -123,13 +122,13 @@ def sync(
         audience: The custom audience. The ads manager of the platform, where it is made, shows the id; a sandbox has
             1nmth. Required without --sandbox.
     """
-    spec = SyncSpec(
+    job = Job(
+        operation="sync",
         target=TargetSpec(kind="audience", account_id=account, list_id=audience),
         source=source_spec(file, users.format, batch),
         state=absolute(sync.state) if sync.state is not None else None,
-        phone_region=users.phone_region,
-        bad_identifiers=users.bad_identifiers,
+        reading=Reading(users.phone_region, users.bad_identifiers),
         settings=batch_settings(batch, users.users_per_operation),
         sync=sync_settings(sync, refresh),
     )
-    return start(spec, file, run, cluster=cluster)
+    return start(job, file, run, workers=cluster)

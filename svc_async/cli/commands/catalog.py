@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from cyclopts import App
 
+from svc_async.batch.job import Job, TargetSpec
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import (
     BatchFlags,
@@ -24,7 +25,6 @@ from svc_async.cli.output.json_output import show_json
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.upload_command import batch_settings, source_spec, start, sync_settings
 from svc_async.errors import InvalidArgument
-from svc_async.jobs.spec import SyncSpec, TargetSpec, UploadSpec
 from svc_async.printable import clean
 
 __all__ = ["app"]
@@ -56,12 +56,12 @@ def upload(
             standard input.
         catalog: The product catalog. Required without --sandbox.
     """
-    spec = UploadSpec(
+    job = Job(
         target=TargetSpec(kind="catalog", list_id=catalog),
         source=source_spec(feed, options.format, batch),
         settings=batch_settings(batch),
     )
-    return start(spec, feed, run, journal, cluster)
+    return start(job, feed, run, journal, cluster)
 
 
 @app.command
@@ -82,13 +82,13 @@ def delete(
         file: A table with a column product_key, such as `svc-async catalog list` prints; - is standard input.
         catalog: The product catalog. Required without --sandbox.
     """
-    spec = UploadSpec(
+    job = Job(
         target=TargetSpec(kind="catalog", list_id=catalog),
         source=source_spec(file, options.format, batch),
         operation="remove",
         settings=batch_settings(batch),
     )
-    return start(spec, file, run, journal, cluster)
+    return start(job, file, run, journal, cluster)
 
 
 @app.command(name="list")
@@ -143,11 +143,12 @@ def sync(
             standard input.
         catalog: The product catalog. Required without --sandbox.
     """
-    spec = SyncSpec(
+    job = Job(
+        operation="sync",
         target=TargetSpec(kind="catalog", list_id=catalog),
         source=source_spec(feed, options.format, batch),
         state=absolute(sync.state) if sync.state is not None else None,
         settings=batch_settings(batch),
         sync=sync_settings(sync),
     )
-    return start(spec, feed, run, cluster=cluster)
+    return start(job, feed, run, workers=cluster)

@@ -4,9 +4,10 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from svc_async.batch.job import Job, TargetSpec
+from svc_async.batch.settings import Reading
 from svc_async.cli.options import BatchFlags, ClusterFlags, InputFile, JournalFlags, RunFlags, UserFlags
 from svc_async.cli.upload_command import batch_settings, parse_time, source_spec, start
-from svc_async.jobs.spec import TargetSpec, UploadSpec
 
 __all__ = ["app"]
 
@@ -39,15 +40,14 @@ def upload(
             dnr7k1. Required without --sandbox.
         expires_at: When the users leave the list, in ISO 8601 with a time zone. [default: 13 months from now]
     """
-    spec = UploadSpec(
+    job = Job(
         target=TargetSpec(kind="do_not_reach_list", account_id=account, list_id=list_id),
         source=source_spec(file, users.format, batch),
         expires_at=parse_time("expires_at", expires_at),
-        phone_region=users.phone_region,
-        bad_identifiers=users.bad_identifiers,
+        reading=Reading(users.phone_region, users.bad_identifiers),
         settings=batch_settings(batch, users.users_per_operation),
     )
-    return start(spec, file, run, journal, cluster)
+    return start(job, file, run, journal, cluster)
 
 
 @app.command
@@ -71,12 +71,11 @@ def remove(
         list_id: The do-not-reach list. The ads manager of the platform, where it is made, shows the id; a sandbox has
             dnr7k1. Required without --sandbox.
     """
-    spec = UploadSpec(
+    job = Job(
         target=TargetSpec(kind="do_not_reach_list", account_id=account, list_id=list_id),
         source=source_spec(file, users.format, batch),
         operation="remove",
-        phone_region=users.phone_region,
-        bad_identifiers=users.bad_identifiers,
+        reading=Reading(users.phone_region, users.bad_identifiers),
         settings=batch_settings(batch, users.users_per_operation),
     )
-    return start(spec, file, run, journal, cluster)
+    return start(job, file, run, journal, cluster)

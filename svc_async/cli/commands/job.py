@@ -11,17 +11,18 @@ from typing import Annotated, Any
 import attrs
 from cyclopts import App, Parameter
 
+from svc_async.batch.job import to_plain
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.failures import describe_failures
-from svc_async.cli.job_journal import UNKNOWN_JOB, JobNote, describe_ids, list_state_journals, read_state_job
+from svc_async.cli.job_journal import UNKNOWN_JOB, describe_ids, list_state_journals, read_noted_job, read_state_job
 from svc_async.cli.job_page import (
     describe_journal_page,
     describe_next,
     describe_state,
     describe_title,
     find_limit,
-    find_spec,
+    find_noted_job,
     find_waits,
     list_folder,
     list_reasons,
@@ -38,7 +39,6 @@ from svc_async.cli.watch import ReadJournal, follow, open_file, open_state
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import report_page
-from svc_async.jobs.spec import to_plain
 from svc_async.printable import clean
 from svc_async.state import SharedState
 from svc_async.state.journals import JournalSummary
@@ -167,7 +167,8 @@ def resume(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
         as_json: Print only JSON.
     """
     record = state.read(path)
-    note = JobNote.read(record)
+    job = read_noted_job(record)
+    note = job.note
     if note.cluster_job is not None:
         raise InvalidArgument("--job", f"is resumed by its command: run the job {note.cluster_job} on a cluster again")
     options = RunFlags(
@@ -179,7 +180,7 @@ def resume(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
     )
     file = None if path is None else Path(absolute(path))
     journal = JournalFlags(journal=file, job=state.job, resume_spool=record.spooled)
-    return start(note.spec, note.spec.source.path, options, journal)
+    return start(job, job.file.path, options, journal)
 
 
 @app.command
@@ -303,12 +304,12 @@ def _status(record: JournalRecord, clock: Clock) -> Mapping[str, Any]:
 
 
 def _job(record: JournalRecord) -> Mapping[str, Any]:
-    spec = find_spec(record)
+    job = find_noted_job(record)
     return {
-        "what": spec.title if spec else None,
-        "file": spec.source.path if spec else None,
-        "ids": describe_ids(spec.target) if spec else None,
-        "spec": to_plain(spec) if spec else None,
+        "what": job.title if job else None,
+        "file": job.file.path if job else None,
+        "ids": describe_ids(job.target) if job else None,
+        "spec": to_plain(job) if job else None,
     }
 
 
@@ -323,8 +324,8 @@ def _age(moment: datetime, now: datetime) -> float:
 def _lines(record: JournalRecord, clock: Clock) -> Iterator[Sequence[Part]]:
     now = clock.now()
     yield (describe_title(record), "bold"), f": {describe_state(record)}"
-    spec = find_spec(record)
-    for name, value in describe_ids(spec.target).items() if spec else ():
+    job = find_noted_job(record)
+    for name, value in describe_ids(job.target).items() if job else ():
         yield (f"  {name} {value}",)
     if record.begun_at is not None and record.active_at is not None:
         ago = format_duration(_age(record.active_at, now))

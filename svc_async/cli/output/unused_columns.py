@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from svc_async.jobs.spec import JobSpec, UploadSpec
+from svc_async.batch.job import Job
 from svc_async.sources.columns import select_unmapped
 from svc_async.sources.source import ReplayableSource
 from svc_async.users.names import quote_names, shorten_name
@@ -13,9 +13,9 @@ _LISTED = 100
 """Names that are listed for programs."""
 
 
-def describe_unused(spec: JobSpec, source: ReplayableSource) -> str | None:
+def describe_unused(job: Job, source: ReplayableSource) -> str | None:
     """Return a note on what is not sent of a feed that was checked; None if that is nothing."""
-    names = _find_unused(spec, source)
+    names = _find_unused(job, source)
     if not names:
         return None
     what = "columns or elements" if len(names) > 1 else "column or element"
@@ -25,18 +25,18 @@ def describe_unused(spec: JobSpec, source: ReplayableSource) -> str | None:
     )
 
 
-def list_unused(spec: JobSpec, source: ReplayableSource) -> Mapping[str, Sequence[str]]:
+def list_unused(job: Job, source: ReplayableSource) -> Mapping[str, Sequence[str]]:
     """Return the first hundred names of what is not sent, ready for JSON; empty if the source is no feed."""
-    if not _is_feed(spec):
+    if not _is_feed(job):
         return {}
-    return {"unused_columns": [shorten_name(name) for name in _find_unused(spec, source)[:_LISTED]]}
+    return {"unused_columns": [shorten_name(name) for name in _find_unused(job, source)[:_LISTED]]}
 
 
-def _find_unused(spec: JobSpec, source: ReplayableSource) -> Sequence[str]:
+def _find_unused(job: Job, source: ReplayableSource) -> Sequence[str]:
     """Return the names of which the user has not said that they are ignored."""
-    return select_unmapped(source.ignored, spec.source.mapping) if _is_feed(spec) else ()
+    return select_unmapped(source.ignored, job.file.mapping) if _is_feed(job) else ()
 
 
-def _is_feed(spec: JobSpec) -> bool:
+def _is_feed(job: Job) -> bool:
     """Return whether the source has products; of users there is no unknown column, and a deletion needs only keys."""
-    return spec.target.kind == "catalog" and not (isinstance(spec, UploadSpec) and spec.operation == "remove")
+    return job.target.kind == "catalog" and job.operation != "remove"

@@ -22,10 +22,10 @@ from typing import Any, Self
 import attrs
 import msgspec
 
-from svc_async.batch.job import ClusterClient, Job
+from svc_async.batch.job import Job
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Failure, Progress
-from svc_async.batch.settings import Observers, Reading
+from svc_async.batch.settings import Reading
 from svc_async.batch.sync.pages.spill import Blobs
 from svc_async.batch.sync.snapshot import Snapshot, SnapshotSlice
 from svc_async.cluster.clients import ClusterFailed, check_client, check_workers, describe_error, release
@@ -33,9 +33,8 @@ from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
 from svc_async.cluster.planning import plan_in_thread, plan_spec
 from svc_async.cluster.sync.fragment_slices import FragmentSlices, count_parts, read_fragment
 from svc_async.errors import SvcError
-from svc_async.jobs.spec import SourceSpec
 
-__all__ = ["open_job", "open_snapshot"]
+__all__ = ["open_snapshot"]
 
 _RETRIES = 3
 """How often Dask repeats a task that failed: a fragment on a storage that was away for a moment."""
@@ -44,41 +43,23 @@ _AHEAD = 2
 
 
 @asynccontextmanager
-async def open_job(job: Job, *, cluster: ClusterClient) -> AsyncGenerator[Snapshot]:
-    """Have the workers read the source of a sync; exceptions as of `open_snapshot`."""
-    kind: RowKind = "products" if job.ids["kind"] == "catalog" else "users"
-    spec = SourceSpec(path=job.path)
-    async with open_snapshot(
-        spec, kind=kind, cluster=cluster, reading=job.reading, observers=job.observers
-    ) as snapshot:
-        yield snapshot
-
-
-@asynccontextmanager
-async def open_snapshot(
-    source: SourceSpec, *, kind: RowKind, cluster: ClusterClient, reading: Reading, observers: Observers
-) -> AsyncGenerator[Snapshot]:
-    """Plan a source, and have the workers of a cluster read it.
-
-    Args:
-        source: the source.
-        kind: what a row is.
-        cluster: a `distributed.Client` that was made with `asynchronous=True`.
-        reading: how users are read.
-        observers: whom to tell of the progress.
+async def open_snapshot(job: Job) -> AsyncGenerator[Snapshot]:
+    """Plan the source of a sync, and have the workers of its cluster read it.
 
     Raises:
         InvalidArgument: an argument cannot be used, or the workers have another version.
         UnusableFile: the source cannot be used.
         SourceUnavailable: a storage cannot be read.
     """
+    cluster: Any = job.cluster
     check_client(cluster)
-    if observers.progress is not None:
-        observers.progress(Progress(phase="planning"))
+    if job.observers.progress is not None:
+        job.observers.progress(Progress(phase="planning"))
     await check_workers(cluster)
-    plan = await plan_in_thread(plan_spec, source, kind=kind)
+    kind: RowKind = "products" if job.target.kind == "catalog" else "users"
+    plan = await plan_in_thread(plan_spec, job.file, kind=kind)
     with _RowPlaces(plan) as places:
-        snapshot = _ClusterSnapshot(cluster, plan, reading, places)
+        snapshot = _ClusterSnapshot(cluster, plan, job.reading, places)
         try:
             yield snapshot
         finally:

@@ -8,8 +8,9 @@ import attrs
 from distributed import get_worker
 from distributed.worker import secede
 
+from svc_async.batch.job import JobNote
 from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
-from svc_async.batch.settings import Observers
+from svc_async.batch.sync.settings import SyncObservers
 from svc_async.cluster.failures import FailureBlocks
 from svc_async.cluster.job import ShardOutcome, ShardTask, read_outcome, write_outcome
 from svc_async.cluster.pieces import Piece
@@ -81,20 +82,20 @@ class _Shard:
         if state is None:
             raise StateUnavailable("the shared state", "the worker's session has none")
         store = JobStore(state.database)
-        async with follow_run(store, task.job, task.run):
-            report = await run(
-                task.spec,
-                session,
-                source=_ShardSource(self.rows, task),
-                journal=state.journal(task.job).shard(task.number),
-                observers=Observers(progress=self._on_progress, on_failure=self._on_failure),
-            )
-        outcome = self._conclude(report)
-        stored = await store.finish_shard(task.job, task.number, write_outcome(outcome))
+        job = attrs.evolve(
+            task.job,
+            note=JobNote(cluster_job=task.name),
+            journal=state.journal(task.name).shard(task.number),
+            observers=SyncObservers(progress=self._on_progress, on_failure=self._on_failure),
+        )
+        async with follow_run(store, task.name, task.run):
+            report = await run(job, session, source=_ShardSource(self.rows, task))
+        outcome = self._conclude(report.total)
+        stored = await store.finish_shard(task.name, task.number, write_outcome(outcome))
         try:
             return outcome if stored is None else read_outcome(task.number, stored)
         except ValueError:
-            raise make_damage_error(task.job) from None
+            raise make_damage_error(task.name) from None
 
     def _on_failure(self, failure: Failure) -> None:
         if len(self._failures) < KEPT_FAILURES:
@@ -157,13 +158,13 @@ class _ShardSource:
 
     @property
     def name(self) -> str:
-        return self._task.spec.source.path
+        return self._task.job.file.path
 
     async def check(self) -> None:
         """Accept them."""
 
     async def fingerprint(self) -> str:
-        return f"{self._task.job}/{self._task.number}"
+        return f"{self._task.name}/{self._task.number}"
 
     def find_line(self, position: int) -> int | None:
         return self._rows.locate(position).row
@@ -173,7 +174,7 @@ class _ShardSource:
         return members  # type: ignore[no-any-return]  # encoded slices, which a list takes in place of rows
 
     def products(self) -> Iterable[Mapping[str, Any]]:
-        if self._task.spec.operation == "remove":
+        if self._task.job.operation == "remove":
             return _KeyRows(self._rows.products)
         return self._rows.products
 

@@ -8,29 +8,28 @@ import msgspec
 import pytest
 
 from svc_async import InvalidArgument
-from svc_async.batch.settings import BatchSettings
+from svc_async.batch.job import Job, SourceSpec, TargetSpec, from_plain, to_plain
+from svc_async.batch.settings import BatchSettings, Reading
 from svc_async.batch.sync.settings import SyncSettings
-from svc_async.jobs.spec import JobSpec, SourceSpec, SyncSpec, TargetSpec, UploadSpec, from_plain, to_plain
 
 AUDIENCE = TargetSpec(kind="audience", account_id="18ce54d4x5t", list_id="1nmth")
 CATALOG = TargetSpec(kind="catalog", list_id="c1")
 SOURCE = SourceSpec(path="/data/members.csv", format="csv", mapping={"Mail": "email", "*": "-"}, encoding="cp1252")
-UPLOAD = UploadSpec(
+UPLOAD = Job(
     target=AUDIENCE,
     source=SOURCE,
     effective_at=datetime(2030, 1, 1, tzinfo=UTC),
     expires_at=datetime(2031, 1, 1, 12, 30, tzinfo=UTC),
-    phone_region="DE",
+    reading=Reading("DE", "drop"),
     settings=BatchSettings(concurrency=4, users_per_operation=1, ordering="none", quarantine=1.5, retry_delays=(0, 9)),
 )
-SPECS = [
+JOBS = [
     pytest.param(UPLOAD, id="upload"),
-    pytest.param(UploadSpec(target=AUDIENCE, source=SOURCE, operation="remove"), id="removal"),
+    pytest.param(Job(target=AUDIENCE, source=SOURCE, operation="remove"), id="removal"),
+    pytest.param(Job(target=TargetSpec(kind="catalog", list_id="c1"), source=SourceSpec(path="-")), id="defaults"),
     pytest.param(
-        UploadSpec(target=TargetSpec(kind="catalog", list_id="c1"), source=SourceSpec(path="-")), id="defaults"
-    ),
-    pytest.param(
-        SyncSpec(
+        Job(
+            operation="sync",
             target=AUDIENCE,
             source=SOURCE,
             state="/var/state",
@@ -41,36 +40,35 @@ SPECS = [
 ]
 
 
-@pytest.mark.parametrize("spec", SPECS)
-def test_a_spec_survives_json(spec: JobSpec) -> None:
-    through_msgspec = msgspec.json.decode(msgspec.json.encode(to_plain(spec)))
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_survives_json(job: Job) -> None:
+    through_msgspec = msgspec.json.decode(msgspec.json.encode(to_plain(job)))
 
-    assert from_plain(through_msgspec) == spec
-    assert from_plain(json.loads(json.dumps(to_plain(spec)))) == spec
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_a_spec_survives_pickle(spec: JobSpec) -> None:
-    assert pickle.loads(pickle.dumps(spec)) == spec
+    assert from_plain(through_msgspec) == job
+    assert from_plain(json.loads(json.dumps(to_plain(job)))) == job
 
 
-@pytest.mark.parametrize("spec", SPECS)
-def test_a_spec_is_a_value(spec: JobSpec) -> None:
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_survives_pickle(job: Job) -> None:
+    assert pickle.loads(pickle.dumps(job)) == job
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_is_a_value(job: Job) -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        spec.phone_region = "FR"  # type: ignore[misc]  # it is refused at run time as well
+        job.operation = "remove"  # type: ignore[misc]  # it is refused at run time as well
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"format": 0}, "spec is of format 0, but this version runs format 1"),
-        ({"format": 2}, "spec is of format 2, but this version runs format 1"),
-        ({"job": "copy"}, "spec must be a job that `to_plain` has encoded"),
-        ({"operation": "move"}, "spec cannot be read: Invalid enum value 'move' - at `$.operation`"),
-        ({"target": {}}, "spec cannot be read: Object missing required field `kind` - at `$.target`"),
+        ({"format": 0}, "job is of format 0, but this version runs format 2"),
+        ({"format": 3}, "job is of format 3, but this version runs format 2"),
+        ({"operation": "move"}, "job cannot be read: Invalid enum value 'move' - at `$.operation`"),
+        ({"target": {}}, "job cannot be read: Object missing required field `kind` - at `$.target`"),
         (
             {"settings": {"concurrency": 0}},
-            "spec cannot be read: concurrency must be a whole number from 1 to 1,000 - at `$.settings`",
+            "job cannot be read: concurrency must be a whole number from 1 to 1,000 - at `$.settings`",
         ),
     ],
 )
@@ -81,9 +79,9 @@ def test_what_this_version_cannot_run_is_refused_in_one_sentence(change: dict[st
     assert str(caught.value) == problem
 
 
-@pytest.mark.parametrize("plain", [None, [], "upload", {}, {"command": ["audience", "upload"]}])
+@pytest.mark.parametrize("plain", [None, [], "upload", {}, {"job": "upload"}])
 def test_other_values_are_refused(plain: object) -> None:
-    with pytest.raises(InvalidArgument, match="spec must be a job"):
+    with pytest.raises(InvalidArgument, match="job must be one that `to_plain`"):
         from_plain(plain)
 
 
@@ -109,12 +107,12 @@ def test_other_values_are_refused(plain: object) -> None:
 )
 def test_times_that_a_job_cannot_have_are_refused(target: TargetSpec, settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem):
-        UploadSpec(target=target, source=SOURCE, **settings)
+        Job(target=target, source=SOURCE, **settings)
 
 
 def test_a_do_not_reach_list_cannot_be_synced() -> None:
     with pytest.raises(InvalidArgument, match="kind must be audience or catalog"):
-        SyncSpec(target=TargetSpec(kind="do_not_reach_list", account_id="a", list_id="d"), source=SOURCE)
+        Job(operation="sync", target=TargetSpec(kind="do_not_reach_list", account_id="a", list_id="d"), source=SOURCE)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Runs the sync of a command: finds the state of the list and prints the plan."""
+"""Prints the plan of a sync, and finds the state of its list."""
 
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -11,13 +11,11 @@ import attrs
 
 from svc_async import profiles
 from svc_async.ads.products import MAX_PRODUCTS
+from svc_async.batch.job import Job, TargetSpec
 from svc_async.batch.lists.user_list import USER_LIMITS
-from svc_async.batch.report import Report
-from svc_async.batch.settings import Observers
+from svc_async.batch.sync.location import StateLocation
 from svc_async.batch.sync.plan import Plan
-from svc_async.batch.sync.settings import SyncObservers
 from svc_async.cli.exit_codes import Exit, describe, exit_of, explain
-from svc_async.cli.failures import FailureList
 from svc_async.cli.options import RunFlags
 from svc_async.cli.output.console import print_error, show
 from svc_async.cli.output.json_output import show_json
@@ -25,14 +23,11 @@ from svc_async.cli.output.unused_columns import list_unused
 from svc_async.cli.output.wording import count, format_duration, name_count
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import find_job_limit
-from svc_async.jobs.run import run
-from svc_async.jobs.spec import SyncSpec, TargetSpec
 from svc_async.private_files import create_folder, report_os_error, state_folder
 from svc_async.session import Session
 from svc_async.sources.source import ReplayableSource
-from svc_async.state import SharedState
 
-__all__ = ["SyncWork"]
+__all__ = ["SyncPlan", "open_state"]
 
 _COUNTED = ("additions", "changes", "refreshes", "linked", "removals", "unchanged", "repeated")
 _REMOVAL_SIZE = 90
@@ -40,115 +35,58 @@ _REMOVAL_SIZE = 90
 
 
 @attrs.define
-class SyncWork:
-    """The sync of a command.
+class SyncPlan:
+    """The plan of a sync, once the sync has announced it; no other job has one.
 
     Attributes:
-        spec: the sync.
+        job: the job.
         source: its rows.
         options: where it runs, and where its results go.
     """
 
-    spec: SyncSpec
+    job: Job
     source: ReplayableSource
     options: RunFlags
     _plan: Plan | None = attrs.field(default=None, init=False)
 
     @property
-    def more(self) -> Mapping[str, int]:
+    def counts(self) -> Mapping[str, int]:
         """The counts of the plan."""
         return {} if self._plan is None else self._count(self._plan)
 
     @property
-    def compared(self) -> int | None:
-        """How many rows the file has; None if they were not compared."""
-        plan = self._plan
-        return None if plan is None else plan.rows
+    def rows(self) -> int | None:
+        """How many rows of the file were compared; None if none were."""
+        return None if self._plan is None else self._plan.rows
 
     @property
     def exit(self) -> Exit:
-        """The exit code of a dry run: that of a run that stops, or in which the rows fail that cannot be sent."""
+        """The exit code of a dry run: as if the sync had stopped, or rows that cannot be sent had failed."""
         if self._plan is not None and (stop := self._find_stop(self._plan)):
             return exit_of(stop)
         share = 0.0 if self._plan is None else self._plan.invalid_share
         return Exit.SOME_FAILED if share > self.options.max_failure_share else Exit.DONE
-
-    @property
-    def advice(self) -> str:
-        """What repeating the command does with the rest."""
-        return "it sends only what is still missing."
-
-    def summarize(self, report: Report) -> str:
-        """Describe what was done with how many rows."""
-        if self.compared is None:
-            return f"{count(report.read, 'row')} read"
-        return f"{count(self.compared, 'row')} compared"
-
-    async def run(
-        self, target: TargetSpec, session: Session, observers: Observers, failures: FailureList
-    ) -> Report | None:
-        """Sync the list; None if this was a dry run."""
-        observers = SyncObservers(
-            on_plan=self._on_plan,
-            on_removal_failure=failures.add_removal,
-            **attrs.asdict(observers, recurse=False),
-        )
-        async with self._open_state(target, session.state) as path:
-            spec = attrs.evolve(self.spec, target=target, state=path)
-            report = await run(spec, session, source=self.source, observers=observers)
-        return None if self.spec.sync.dry_run else report.total
-
-    @asynccontextmanager
-    async def _open_state(self, target: TargetSpec, shared: SharedState | None) -> AsyncGenerator[str | None]:
-        """Return the path of the state, or None if it is shared.
-
-        What an embedded sandbox holds is gone afterwards, and so is its state.
-
-        Raises:
-            InvalidArgument: the state is in a file, from which the sync would not go on.
-            UnusableFile: the folder of states cannot be created.
-        """
-        if self.spec.state is not None:
-            yield self.spec.state
-        elif self.options.sandbox:
-            with tempfile.TemporaryDirectory() as folder:
-                yield str(Path(folder) / "state")
-        else:
-            name = self._name_list(target)
-            path = state_folder() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
-            if shared is None:
-                with report_os_error("state", path.parent, "cannot be created"):
-                    create_folder(path.parent)
-            elif path.exists() and not await shared.has_sync(name):
-                go_on = "pass --state with this path, without --cluster"
-                restart = "move the file away to send all rows again and remove nobody"
-                raise InvalidArgument("state", f"is kept in {path}: {go_on}, or {restart}")
-            yield str(path) if shared is None else None
-
-    def _name_list(self, target: TargetSpec) -> str:
-        account = f"{target.account_id} " if target.kind == "audience" else ""
-        host = profiles.find(self.options.profile).endpoints.ads_url
-        return f"{target.kind} {account}{target.list_id} at {host}"
 
     def _count(self, plan: Plan) -> Mapping[str, int]:
         counts = {name: getattr(plan, name) for name in _COUNTED}
         invalid = {"invalid_rows": plan.invalid_rows} if plan.is_checked else {}
         return {**counts, **invalid, **({"kept": plan.kept} if plan.kept else {})}
 
-    def _on_plan(self, plan: Plan) -> None:
+    def on_plan(self, plan: Plan) -> None:
+        """Keep the plan, and print it unless the end of the sync prints its counts as JSON."""
         self._plan = plan
-        if self.spec.sync.dry_run or not self.options.as_json:
+        if self.job.sync.dry_run or not self.options.as_json:
             self._print(plan)
 
     def _print(self, plan: Plan) -> None:
-        requests, seconds = _estimate(self.spec, plan)
+        requests, seconds = _estimate(self.job, plan)
         if self.options.as_json:
             facts = {
                 **self._count(plan),
                 "present": plan.present,
                 "least_requests": requests,
                 "least_minutes": round(seconds / 60, 3),
-                **list_unused(self.spec, self.source),
+                **list_unused(self.job, self.source),
             }
             stop = self._find_stop(plan)
             error = describe(stop) if stop else None
@@ -170,21 +108,21 @@ class SyncWork:
                 f"{count(plan.kept, 'product')} that {'is' if plan.kept == 1 else 'are'} not in the feed will stay: "
                 "rows without an id that can be read may be of these."
             )
-        if self.spec.sync.dry_run:
+        if self.job.sync.dry_run:
             self._print_details(plan)
 
     def _find_stop(self, plan: Plan) -> InvalidArgument | None:
         """Return the error by which a sync with this plan would stop before it sends anything, if it would."""
         try:
-            plan.check(self.spec.sync.max_removal_share)
-            if self.spec.target.kind == "catalog":
-                plan.check_before_deletion(self.spec.sync.max_removal_share)
+            plan.check(self.job.sync.max_removal_share)
+            if self.job.target.kind == "catalog":
+                plan.check_before_deletion(self.job.sync.max_removal_share)
         except InvalidArgument as stop:
             return stop
         return None
 
     def _print_details(self, plan: Plan) -> None:
-        most, is_catalog = self.spec.sync.max_removal_share, self.spec.target.kind == "catalog"
+        most, is_catalog = self.job.sync.max_removal_share, self.job.target.kind == "catalog"
         for name, number in self._count(plan).items():
             show(f"{number:>13,} {name_count(number, name)}")
         if plan.removal_share > most:
@@ -198,13 +136,47 @@ class SyncWork:
             print_error(explain(stop))
 
 
-def _estimate(spec: SyncSpec, plan: Plan) -> tuple[int, float]:
+@asynccontextmanager
+async def open_state(job: Job, session: Session, options: RunFlags) -> AsyncGenerator[StateLocation | None]:
+    """Return where the state of a sync is kept; None for another job.
+
+    What an embedded sandbox holds is gone afterwards, and so is its state.
+
+    Raises:
+        InvalidArgument: the state is in a file, from which the sync would not go on.
+        UnusableFile: the folder of states cannot be created.
+    """
+    if job.operation != "sync" or job.state is not None:
+        yield job.state
+    elif options.sandbox:
+        with tempfile.TemporaryDirectory() as folder:
+            yield str(Path(folder) / "state")
+    else:
+        name = _name_list(job.target, options)
+        path = state_folder() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
+        if session.state is None:
+            with report_os_error("state", path.parent, "cannot be created"):
+                create_folder(path.parent)
+        elif path.exists() and not await session.state.has_sync(name):
+            go_on = "pass --state with this path, without --cluster"
+            restart = "move the file away to send all rows again and remove nobody"
+            raise InvalidArgument("state", f"is kept in {path}: {go_on}, or {restart}")
+        yield session.state or str(path)
+
+
+def _name_list(target: TargetSpec, options: RunFlags) -> str:
+    account = f"{target.account_id} " if target.kind == "audience" else ""
+    host = profiles.find(options.profile).endpoints.ads_url
+    return f"{target.kind} {account}{target.list_id} at {host}"
+
+
+def _estimate(job: Job, plan: Plan) -> tuple[int, float]:
     """Return the least requests of a plan, and the least seconds that they take at the limit.
 
     More are needed where requests are not full, such as the last of each lane, and where one is repeated.
     """
-    count_requests, kind = _REQUESTS[spec.target.kind], spec.target.kind
-    users = spec.settings.users_per_operation
+    count_requests, kind = _REQUESTS[job.target.kind], job.target.kind
+    users = job.settings.users_per_operation
     sent = count_requests(plan.upserts - plan.invalid_rows, plan.size, users)
     removed = count_requests(plan.all_removals, plan.all_removals * _REMOVAL_SIZE, users)
     seconds = find_job_limit(kind, "upload").find_least_seconds(sent)

@@ -1,1 +1,0 @@
-"""Jobs of commands on a cluster."""
