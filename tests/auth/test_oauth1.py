@@ -4,7 +4,7 @@ from urllib.parse import unquote
 
 import pytest
 from authlib.oauth1 import ClientAuth
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.auth.credentials import AppCredentials, UserCredentials
@@ -119,16 +119,24 @@ SECRET = st.text(
 )
 
 
-@pytest.mark.rule("AUTH-01b", "AUTH-01c", "AUTH-01f")
-@given(
+any_call = given(
     params=st.dictionaries(NAME, TEXT, max_size=5),
     method=st.sampled_from(["GET", "POST", "PUT", "DELETE"]),
     path=st.lists(TEXT.filter(bool), max_size=3),
     secrets=st.tuples(SECRET, SECRET, SECRET, SECRET),
 )
+
+
+@pytest.mark.rule("AUTH-01b", "AUTH-01c", "AUTH-01f")
+@settings(max_examples=20)
+@any_call
 def test_signatures_equal_those_of_authlib_for_any_parameters(
     params: dict[str, str], method: str, path: list[str], secrets: tuple[str, str, str, str]
 ) -> None:
+    check_signature(params, method, path, secrets)
+
+
+def check_signature(params: dict[str, str], method: str, path: list[str], secrets: tuple[str, str, str, str]) -> None:
     try:
         user = UserCredentials(
             consumer_key=secrets[0], consumer_secret=secrets[1], token=secrets[2], token_secret=secrets[3]
@@ -145,6 +153,15 @@ def test_signatures_equal_those_of_authlib_for_any_parameters(
     expected = other.get_oauth_signature(method, whole, {"Authorization": sign_independently(other_params)}, "")
 
     assert header["oauth_signature"] == expected
+
+
+@pytest.mark.long("it tries more examples")
+@settings(max_examples=100)
+@any_call
+def test_signatures_equal_those_of_authlib_at_length(
+    params: dict[str, str], method: str, path: list[str], secrets: tuple[str, str, str, str]
+) -> None:
+    check_signature(params, method, path, secrets)
 
 
 def sign_independently(params: list[tuple[str, str]]) -> str:

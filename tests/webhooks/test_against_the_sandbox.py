@@ -85,19 +85,21 @@ def create_receiver(sandbox: Sandbox, **settings: Any) -> tuple[WebhookReceiver,
 
 
 @pytest.mark.rule("WH-34", "WH-35", "WH-36", "WH-40c", "WH-41", "WH-60", "EV-01")
-@pytest.mark.parametrize("event_type", [*EventType])
-async def test_every_event_comes_through_in_process(client: Client, event_type: EventType) -> None:
+async def test_every_event_comes_through_in_process(client: Client, subtests: pytest.Subtests) -> None:
     receiver, events = create_receiver(client.sandbox, ack=Ack.inline())
     client.sandbox.deliver_to(URL, receiver)
     async with receiver:
         webhook_id = await client.register()
-        await client.subscribe(event_type, webhook_id)
-        await client.sandbox.trigger(event_type)
-        await client.clock.advance(seconds=1)
-    (event,) = events
-    assert event.event_type == event_type
-    assert not isinstance(event, UnknownEvent)
-    assert event.user_id == client.sandbox.user_id
+        for event_type in EventType:
+            with subtests.test(event_type):
+                await client.subscribe(event_type, webhook_id)
+                await client.sandbox.trigger(event_type)
+                await client.clock.advance(seconds=1)
+                (event,) = events
+                assert event.event_type == event_type
+                assert not isinstance(event, UnknownEvent)
+                assert event.user_id == client.sandbox.user_id
+            events.clear()
     assert receiver.stats.rejected == {}
 
 

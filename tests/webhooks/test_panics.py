@@ -80,7 +80,20 @@ def open_settings(mode: str, request: pytest.FixtureRequest, tmp_path: Path) -> 
     return open_settings
 
 
-@pytest.mark.parametrize("raised", RAISE)
+@pytest.mark.parametrize(
+    ("mode", "raised"),
+    [
+        *(("enqueue", raised) for raised in RAISE),
+        *((mode, "a panic in a coroutine") for mode in ("inline", "sqlite", "postgres")),
+        *(
+            pytest.param(mode, raised, marks=pytest.mark.long)
+            for mode in ("inline", "sqlite", "postgres")
+            for raised in RAISE
+            if raised != "a panic in a coroutine"
+        ),
+    ],
+    indirect=["mode"],
+)
 async def test_whatever_a_handler_raises_fails_its_event_and_the_receiver_goes_on(
     mode: str, open_settings: Open, raised: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,7 +50,7 @@ async def deliver_all(
     return refused
 
 
-@pytest.mark.parametrize("count", [500, pytest.param(5_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [200, *(pytest.param(count, marks=pytest.mark.long) for count in (500, 5_000))])
 async def test_of_a_burst_each_event_is_handled_once_or_reported(count: int) -> None:
     rng = random.Random(7)
     handled: Counter[str] = Counter()
@@ -84,8 +84,10 @@ async def test_of_a_burst_each_event_is_handled_once_or_reported(count: int) -> 
 @pytest.mark.parametrize(
     ("drain_deadline", "count"),
     [
-        (0, 100),
-        (30, 100),
+        (0, 40),
+        (30, 40),
+        pytest.param(0, 100, marks=pytest.mark.long),
+        pytest.param(30, 100, marks=pytest.mark.long),
         pytest.param(0, 2_000, marks=pytest.mark.long),
         pytest.param(30, 1_000, marks=pytest.mark.long),
     ],
