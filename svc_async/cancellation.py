@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-__all__ = ["in_thread", "wait_through_cancellation"]
+__all__ = ["complete", "in_thread", "wait_through_cancellation"]
 
 T = TypeVar("T")
 
@@ -20,7 +20,12 @@ async def in_thread(work: Callable[[], T], *, undo: Callable[[T], Awaitable[obje
         undo: undoes it; must itself finish when it is cancelled, as whatever ends with this function does.
     """
     # Not a task, which would be cancelled with all others when the loop ends, while the thread goes on.
-    future = asyncio.get_running_loop().run_in_executor(None, work)
+    return await complete(asyncio.get_running_loop().run_in_executor(None, work), undo=undo)
+
+
+async def complete(work: Awaitable[T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
+    """Return the result of work, which is finished and then undone if the caller is cancelled; see `in_thread`."""
+    future = asyncio.ensure_future(work)
     cancelled = await wait_through_cancellation(future)
     if cancelled is None:
         return future.result()

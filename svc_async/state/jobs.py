@@ -63,7 +63,7 @@ class JobStore:
             StateUnavailable: the database cannot be reached.
             UnusableState: it is damaged.
         """
-        found = await _locate(name, self.database).find(kinds=("plan",))
+        found = await _locate(name, self.database).find_records(kinds=("plan",))
         return None if found is None else _load_object(name, found.records.load("plan", 0, str))
 
     async def find_record(self, name: str) -> JournalRecord | None:
@@ -73,7 +73,7 @@ class JobStore:
             StateUnavailable: the database cannot be reached.
             UnusableState: a journal is damaged.
         """
-        found = await _locate(name, self.database).find(kinds=("shards",))
+        found = await _locate(name, self.database).find_records(kinds=("shards",))
         if found is None:
             return None
         journal, planned = StateJournal.of_job(name, self.database), sum(found.records.load("shards", 0, list[int]))

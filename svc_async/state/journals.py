@@ -3,7 +3,7 @@
 What a run that was replaced has sent by then is in doubt for the run that replaced it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -11,10 +11,8 @@ import attrs
 
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.journal.records import KINDS, JobState
-from svc_async.batch.journal.spool import RecordSpool
-from svc_async.errors import UnusableState
-from svc_async.store.postgres import RETRY_PAUSES, PostgresLocation
-from svc_async.store.records import Begin, Records, RecordStore
+from svc_async.store.postgres import PostgresLocation
+from svc_async.store.records import Records
 from svc_async.value_rules import NAME
 
 if TYPE_CHECKING:
@@ -32,18 +30,18 @@ _ADVICE = "delete it after the quarantine and run the job again: what the servic
 
 
 @attrs.frozen
-class StateJournal:
+class StateJournal(PostgresLocation):
     """The journal of one job in a shared state: a value of `journal=`.
 
     Attributes:
         name: the name of the job.
         database: the shared state.
-        retry_pauses: seconds before each repeat of a commit whose connection was lost.
+        most_spooled: see `JournalLocation`.
     """
 
-    name: str
-    database: "Database" = attrs.field(repr=False)
-    retry_pauses: Sequence[float] = attrs.field(default=RETRY_PAUSES, repr=False, kw_only=True)
+    most_spooled = 1_073_741_824
+    what: Literal["journal"] = attrs.field(default="journal", init=False, repr=False)
+    advice: str = attrs.field(default=_ADVICE, init=False, repr=False)
 
     @classmethod
     def of_job(cls, name: str, database: "Database") -> "StateJournal":
@@ -58,27 +56,6 @@ class StateJournal:
     def shard(self, number: int) -> "StateJournal":
         """Return the journal of one part of the job."""
         return attrs.evolve(self, name=f"{self.name}/{number:04}")
-
-    async def open(self, begin: Begin[T], *, kinds: Collection[str] | None = KINDS) -> tuple[T, RecordStore]:
-        """Take up the journal for one run, or create it; whoever had it before can commit nothing more.
-
-        Raises:
-            StateUnavailable: the database cannot be reached.
-            UnusableState: the journal belongs to another job, or is damaged.
-        """
-        return await self._location.open(begin, kinds=kinds)
-
-    def find_spool(self, store: RecordStore) -> RecordSpool:
-        """Return where the rows of a source are kept that can be read only once: beside the other records."""
-        return RecordSpool(store, self.make_error)
-
-    def make_error(self, problem: str) -> UnusableState:
-        """Return the error that says why the journal cannot be used."""
-        return self._location.make_error(problem)
-
-    def make_damage_error(self) -> UnusableState:
-        """Return the error that says that the journal is damaged, and what to do with it."""
-        return self._location.make_damage_error()
 
     async def read(self) -> JournalRecord:
         """Return what the journal says; nothing in it is changed, and a run that has it is not disturbed.
@@ -99,16 +76,12 @@ class StateJournal:
             StateUnavailable: the database cannot be reached.
             UnusableState: it is damaged.
         """
-        found = await self._location.find(kinds=KINDS)
+        found = await self.find_records(kinds=KINDS)
         if found is None:
             return None
         state = found.records.load("job", 0, JobState) if found.records.has("job") else None
         is_running = _is_running(state, found.silence)
         return attrs.evolve(JournalRecord.parse(self.name, found.records, is_running=is_running), owner=found.owner)
-
-    @property
-    def _location(self) -> PostgresLocation:
-        return PostgresLocation(self.name, self.database, "journal", _ADVICE, retry_pauses=self.retry_pauses)
 
 
 @attrs.frozen(kw_only=True)

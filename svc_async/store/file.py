@@ -32,8 +32,8 @@ from svc_async.cancellation import in_thread
 from svc_async.errors import InvalidArgument, UnusableFile, WrongState
 from svc_async.private_files import check_private, check_trusted, create_missing, ensure_private, open_private
 from svc_async.store.records import (
+    COUNT,
     MAX_BODY,
-    MAX_SIZE,
     Begin,
     Changes,
     DamagedRecord,
@@ -99,7 +99,8 @@ class FileFormat:
         in_memory: what to do instead of having SQLite keep such a file in memory.
         has_log: whether commits go to a write-ahead log, which others can read meanwhile. A log takes as much space as
             the largest transaction.
-        shrinks: whether pages that are no longer used can be given back.
+        shrinks: whether pages that are no longer used can be given back one by one. Otherwise what is left is written
+            anew, which is faster where that is little.
     """
 
     kind: str
@@ -559,6 +560,10 @@ class FileLocation:
             file = DatabaseFile.open(self.path, self.file_format, factory=self._factory)
             try:
                 with file.report():
+                    if kinds is None or COUNT in kinds:
+                        _check_pages(file.connection)
+                    # What is deleted leaves the file when it shrinks; a log would take all that is overwritten.
+                    file.connection.execute("PRAGMA secure_delete = FAST")
                     result, changes = begin(self._load(file.connection, kinds))
                     file.connection.execute("BEGIN IMMEDIATE")
                     _write(changes, file.connection)
@@ -572,8 +577,8 @@ class FileLocation:
 
         return await in_thread(open_, undo=lambda opened: opened[1].close())
 
-    def read(self) -> Records:
-        """Return all records; nothing in the file is changed, and who writes it is not disturbed.
+    def read(self, *, kinds: Collection[str] | None = None) -> Records:
+        """Return the records of some kinds, or all; nothing in the file is changed, and who writes it is not disturbed.
 
         Raises:
             UnusableFile: the file does not exist, holds something else, or cannot be read.
@@ -583,14 +588,14 @@ class FileLocation:
         with self.file_format.report(self.path):
             for _ in range(_READ_ATTEMPTS):
                 try:
-                    return self._read()
+                    return self._read(kinds)
                 except sqlite3.OperationalError as error:
                     if not error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
                         raise
                 time.sleep(_LOCK_PAUSE)  # a job has just taken it up, or ended
-            return self._read()
+            return self._read(kinds)
 
-    def _read(self) -> Records:
+    def _read(self, kinds: Collection[str] | None) -> Records:
         uri = f"{self.path.absolute().as_uri()}?mode=ro"
         if Path(f"{self.path}-shm").exists():
             # Otherwise SQLite might clear this index under a process that has lost its locks by a backup.
@@ -599,18 +604,15 @@ class FileLocation:
             connection.execute("BEGIN")
             if self.file_format.is_empty(self.path, connection):
                 return Records({}, self.make_damage_error)
-            return self._load(connection, None)
+            return self._load(connection, kinds)
 
     def _load(self, connection: sqlite3.Connection, kinds: Collection[str] | None) -> Records:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BODY)
-        if kinds is not None:
-            rows = [row for kind in kinds for row in connection.execute(_SOME, (kind, _WHOLE[0], _WHOLE[-1]))]
-            return Records(check_each(rows), self.make_damage_error)
-        pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-        if pages * size > MAX_SIZE or connection.execute("PRAGMA integrity_check(1)").fetchone() != (_INTACT,):
-            raise DamagedRecord
-        with closing(connection.execute(_SELECT)) as found:  # a cursor that an error keeps would keep its lock
-            return Records(check_all(found), self.make_damage_error)
+        of_kinds = "" if kinds is None else f"WHERE kind IN ({', '.join('?' * len(kinds))})"
+        check = check_all if kinds is None or COUNT in kinds else check_each
+        # A cursor that an error keeps would keep its lock.
+        with closing(connection.execute(f"{_SELECT} {of_kinds}", [*(kinds or ())])) as found:
+            return Records(check(found), self.make_damage_error)
 
     def make_error(self, problem: str) -> UnusableFile:
         """Return the error that says why the file cannot be used."""
@@ -643,7 +645,8 @@ class FileStore:
         if not some:
             return []
         with self._file.report():
-            rows = self._file.connection.execute(_SOME, (kind, some[0], some[-1])).fetchall()
+            select = partial(self._file.connection.execute, _SOME, (kind, some[0], some[-1]))
+            rows = await in_thread(lambda: select().fetchall())
             return [(number, decode(check_record(each, number, body, sum_), into)) for each, number, body, sum_ in rows]
 
     async def list_numbers(self, kind: str) -> Sequence[int]:
@@ -692,8 +695,9 @@ class FileStore:
 
     async def shrink(self) -> None:
         """Return what is no longer used to the file system."""
-        with self._file.report():
-            self._file.connection.executescript("PRAGMA incremental_vacuum")  # `execute` stops after the first page
+        shrink = "PRAGMA incremental_vacuum" if self._location.file_format.shrinks else "VACUUM"
+        with self._file.report():  # `execute` stops after the first page
+            await in_thread(lambda: self._file.connection.executescript(shrink))
 
     async def close(self) -> None:
         """Commit what was submitted, and release the file; see `RecordStore`."""
@@ -711,9 +715,20 @@ class _FileWriter:
     async def delete(self, kind: str, numbers: Iterable[int] | None = None) -> None:
         with self._file.report():
             if numbers is None:
-                self._file.connection.execute("DELETE FROM records WHERE kind = ?", (kind,))
+                delete = partial(self._file.connection.execute, "DELETE FROM records WHERE kind = ?", (kind,))
+                await in_thread(delete)
             else:
                 _write(dict.fromkeys((kind, number) for number in numbers), self._file.connection)
+
+
+def _check_pages(connection: sqlite3.Connection) -> None:
+    """Find damage that the checksums of records do not tell, and that would harm them when the file is written.
+
+    Raises:
+        DamagedRecord: there is some.
+    """
+    if connection.execute("PRAGMA integrity_check(1)").fetchone() != (_INTACT,):
+        raise DamagedRecord
 
 
 def _write(changes: Changes, connection: sqlite3.Connection) -> None:

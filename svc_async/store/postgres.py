@@ -511,7 +511,7 @@ class PostgresLocation:
         store.begin()
         return result, store
 
-    async def find(self, *, kinds: Collection[str] | None = None) -> StoredRecords | None:
+    async def find_records(self, *, kinds: Collection[str] | None = None) -> StoredRecords | None:
         """Return what is there, or None if nothing is; nothing is changed, and who has it is not disturbed.
 
         Args:

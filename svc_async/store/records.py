@@ -98,12 +98,16 @@ def check_each(rows: Iterable[Row]) -> dict[Key, bytes]:
     """Return the bodies of some records.
 
     Raises:
-        DamagedRecord: a checksum is another one, or there are more than a million.
+        DamagedRecord: a checksum is another one, a record is there twice, or they are too many or too large.
     """
     bodies: dict[Key, bytes] = {}
+    size = 0
     for kind, number, body, checksum in rows:
+        if (kind, number) in bodies:  # the pages of a file refer to each other without an end
+            raise DamagedRecord
         bodies[kind, number] = check_record(kind, number, body, checksum)
-        if len(bodies) > _MAX_RECORDS:
+        size += len(body)
+        if len(bodies) > _MAX_RECORDS or size > MAX_SIZE:
             raise DamagedRecord
     return bodies
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.packing.limits import Limits
@@ -275,7 +276,7 @@ async def test_a_job_of_a_file_resumes_from_its_journal_without_a_spool(
     service.script[3] = api_error(status=403)
     with pytest.raises(BatchError):
         await users.upload(path, journal=journal, concurrency=1, users_per_operation=3)
-    assert not journal.with_name("job.journal.rows").exists()
+    assert not JournalRecord.read(journal).spool_begun
 
     report = await users.upload(path, journal=journal, users_per_operation=3)
 

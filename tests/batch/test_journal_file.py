@@ -95,13 +95,15 @@ async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> Non
     assert (await task).accepted == 3
 
 
-async def test_a_full_disk_stops_the_job_clearly_and_it_can_be_resumed(path: Path) -> None:
+@pytest.mark.parametrize("spooled", [False, True])
+async def test_a_full_disk_stops_the_job_clearly_and_it_can_be_resumed(path: Path, *, spooled: bool) -> None:
     service = FakeService()
     rows = make_repeated_rows(1_000, keys=900)
-    journal = make_journal(path, *FULL_DISK)
-    with pytest.raises(BatchError, match=r"journal .* cannot be written: database or disk is full") as caught:
-        await upload(service, rows, journal, operations=800, concurrency=1)
-    assert adds_up(caught.value.report)
+    given, journal = iter(rows) if spooled else rows, make_journal(path, *FULL_DISK)
+    message = r"journal .* cannot be written: database or disk is full"
+    with pytest.raises(UnusableFile if spooled else BatchError, match=message) as caught:
+        await upload(service, given, journal, operations=800, concurrency=1)
+    assert not isinstance(caught.value, BatchError) or adds_up(caught.value.report)
     assert service.bodies == []
     report = await upload(service, rows, path, operations=800)
     assert (report.read, report.pending) == (1_000, 0)

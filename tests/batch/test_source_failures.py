@@ -12,7 +12,7 @@ from svc_async import BatchError, Rows
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.settings import JobSizes
-from svc_async.errors import Sent, UnusableFile
+from svc_async.errors import Sent
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox
 from svc_async.sources.detect import open_source
@@ -85,12 +85,6 @@ async def test_an_error_of_a_source_is_the_cause_however_its_rows_are_kept(
     assert caught.value.__cause__ is error
     assert caught.value.sent is Sent.NO
     assert "user7" not in str(caught.value)
-
-
-async def test_a_spool_that_cannot_be_written_says_so(users: AudienceUsers, tmp_path: Path) -> None:
-    tmp_path.joinpath("job.rows.new").mkdir()
-    with pytest.raises(UnusableFile, match=r"journal .*job.rows cannot be written: it is not a regular file"):
-        await users.upload(iter([{"email": "user@example.org"}]), journal=tmp_path / "job")
 
 
 @pytest.fixture

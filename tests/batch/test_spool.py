@@ -1,4 +1,4 @@
-"""Rows of sources that can be read only once are spooled beside the journal."""
+"""Rows of sources that can be read only once are spooled into the journal."""
 
 import asyncio
 import signal
@@ -13,56 +13,67 @@ from typing import Any
 import pytest
 
 from svc_async import Rows
+from svc_async.batch.journal.journal import JournalLocation
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.report import Progress
 from svc_async.cli.job_page import describe_next
-from svc_async.errors import BatchError, UnusableFile
+from svc_async.errors import BatchError, UnusableFile, UnusableState
 from svc_async.sources.rows import from_cursor
 from tests.support.fake_service import FakeService, make_error, make_members
 from tests.support.journaled_uploads import Row, create_users, find_expected, make_repeated_rows, read_values, upload
+from tests.support.journals import execute, list_spooled, read_record
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "job.journal"
-
-
-async def test_an_iterator_is_spooled_and_read_from_there(path: Path) -> None:
+async def test_an_iterator_is_spooled_and_read_from_there(journal: JournalLocation) -> None:
     service = FakeService()
     service.script[3] = make_error(403)
     rows: list[Any] = [{"email": "no"}, *make_repeated_rows(), {"partner_user_id": "x" * 5_000_000}]
     with pytest.raises(BatchError):
-        await upload(service, iter(rows), path, concurrency=2)
-    spool = path.with_name("job.journal.rows")
-    assert spool.stat().st_mode & 0o777 == 0o600
-    report = await upload(service, iter([]), path)
+        await upload(service, iter(rows), journal, concurrency=2)
+    assert await list_spooled(journal) == [*range(21)]
+    report = await upload(service, iter([]), journal)
     assert (report.read, report.failed) == (62, 2)
     assert [(failure.position, failure.code) for failure in report.failures] == [(0, "INVALID_ROW"), (61, "TOO_LARGE")]
     assert read_values(service) == find_expected(rows[1:-1])
-    assert not spool.exists()
+    assert await list_spooled(journal) == []
 
 
-async def test_the_spool_of_a_job_whose_journal_is_gone_is_not_read(path: Path) -> None:
+async def test_the_file_of_a_finished_job_is_small_again(tmp_path: Path) -> None:
+    service, path, sizes = FakeService(), tmp_path / "job.journal", list[int]()
+
+    def note_size(_: Progress) -> None:
+        sizes.append(sum(each.stat().st_size for each in tmp_path.iterdir()))
+
+    await upload(service, iter(make_repeated_rows(600)), path, operations=100, progress=note_size)
+    assert max(sizes) > 100_000
+    assert path.stat().st_size < 50_000
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("DELETE FROM records WHERE kind = 'row' AND number = 7", "lacks rows; delete it"),
+        ("DELETE FROM records WHERE kind = 'rows'", "lacks rows; delete it"),
+        ("UPDATE records SET number = 500 WHERE kind = 'row' AND number = 7", "lacks rows; delete it"),
+        ("UPDATE records SET checksum = 0 WHERE kind = 'row' AND number = 7", "is damaged; delete it"),
+    ],
+)
+async def test_a_spool_that_is_damaged_is_reported_and_nothing_is_sent(
+    journal: JournalLocation, statement: str, problem: str
+) -> None:
     service = FakeService()
     service.script[1] = make_error(403)
+    rows = make_repeated_rows()
     with pytest.raises(BatchError):
-        await upload(service, iter(make_members(5)), path, concurrency=1)
-    path.unlink()
-    report = await upload(service, iter(make_members(3, first=90)), path)
-    assert (report.read, {user["partner_user_id"][0] for user in service.users}) == (3, {"p90", "p91", "p92"})
+        await upload(service, iter(rows), journal)
+    sent = len(service.bodies)
+    await execute(journal, statement)
+    with pytest.raises((UnusableFile, UnusableState), match=f"job.journal {problem}"):
+        await upload(service, iter(rows), journal)
+    assert len(service.bodies) == sent
 
 
-async def test_a_spool_that_is_gone_is_reported(path: Path) -> None:
-    service = FakeService()
-    service.script[1] = make_error(403)
-    with pytest.raises(BatchError):
-        await upload(service, iter(make_members(5)), path)
-    path.with_name("job.journal.rows").unlink()
-    with pytest.raises(UnusableFile, match=r"job.journal.rows is missing"):
-        await upload(service, iter(make_members(5)), path)
-
-
-async def test_an_iterator_that_fails_sends_nothing_and_is_read_anew(path: Path) -> None:
+async def test_an_iterator_that_fails_sends_nothing_and_is_read_anew(journal: JournalLocation) -> None:
     service = FakeService()
 
     async def failing() -> AsyncIterator[Row]:
@@ -71,13 +82,13 @@ async def test_an_iterator_that_fails_sends_nothing_and_is_read_anew(path: Path)
         raise LookupError("p7")
 
     with pytest.raises(BatchError, match="LookupError") as caught:
-        await upload(service, failing(), path)
+        await upload(service, failing(), journal)
     assert "p7" not in str(caught.value)
     assert service.bodies == []
-    assert (await upload(service, iter(make_members(10)), path)).accepted == 10
+    assert (await upload(service, iter(make_members(10)), journal)).accepted == 10
 
 
-async def test_no_rows_do_not_finish_a_job_that_had_some(path: Path) -> None:
+async def test_no_rows_do_not_finish_a_job_that_had_some(journal: JournalLocation) -> None:
     """An iterator that yields none stands for the spooled rows only if all of them were."""
     service = FakeService()
 
@@ -87,15 +98,15 @@ async def test_no_rows_do_not_finish_a_job_that_had_some(path: Path) -> None:
         raise ConnectionError
 
     with pytest.raises(BatchError, match="ConnectionError"):
-        await upload(service, failing(), path)
-    with pytest.raises(UnusableFile, match=r"before all of its rows were spooled, .* pass all rows again"):
-        await upload(service, iter([]), path)
-    assert not JournalRecord.read(path).finished
-    assert (await upload(service, iter(make_members(10)), path)).accepted == 10
-    assert JournalRecord.read(path).finished
+        await upload(service, failing(), journal)
+    with pytest.raises((UnusableFile, UnusableState), match=r"before all of its rows .* pass all rows again"):
+        await upload(service, iter([]), journal)
+    assert not (await read_record(journal)).finished
+    assert (await upload(service, iter(make_members(10)), journal)).accepted == 10
+    assert (await read_record(journal)).finished
 
 
-async def test_a_job_whose_source_failed_before_its_first_row_may_have_none(path: Path) -> None:
+async def test_a_job_whose_source_failed_before_its_first_row_may_have_none(journal: JournalLocation) -> None:
     service = FakeService()
 
     async def failing() -> AsyncIterator[Row]:
@@ -103,20 +114,30 @@ async def test_a_job_whose_source_failed_before_its_first_row_may_have_none(path
         yield {}
 
     with pytest.raises(BatchError, match="ConnectionError"):
-        await upload(service, failing(), path)
-    assert (await upload(service, iter([]), path)).read == 0
-    assert JournalRecord.read(path).finished
+        await upload(service, failing(), journal)
+    assert (await upload(service, iter([]), journal)).read == 0
+    assert (await read_record(journal)).finished
 
 
-async def test_what_a_process_has_left_that_was_killed_while_it_spooled_is_replaced(path: Path) -> None:
-    left = path.with_name("job.journal.rows.new")
-    left.write_bytes(b"a part of the rows")
-    assert (await upload(FakeService(), iter(make_members(10)), path)).accepted == 10
-    assert [each.name for each in path.parent.iterdir() if ".rows" in each.name] == []
+async def test_what_was_spooled_of_a_source_that_failed_is_replaced(journal: JournalLocation) -> None:
+    def failing() -> Iterator[Row]:
+        yield from make_repeated_rows(60)
+        raise ConnectionError
+
+    with pytest.raises(BatchError, match="ConnectionError"):
+        await upload(FakeService(), failing(), journal)
+    assert len(await list_spooled(journal)) > 4
+    service = FakeService()
+    service.script[1] = make_error(403)
+    with pytest.raises(BatchError):
+        await upload(service, iter(make_members(10)), journal)
+    assert await list_spooled(journal) == [*range(4)]
+    assert (await upload(service, iter(make_members(10)), journal)).accepted == 10
 
 
 @pytest.mark.long("it kills a process")
-async def test_a_process_that_is_killed_while_it_spools_leaves_no_file_for_long(path: Path) -> None:
+async def test_what_a_process_has_spooled_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "job.journal"
     program = (
         "import asyncio, os\n"
         "from pathlib import Path\n"
@@ -130,16 +151,13 @@ async def test_a_process_that_is_killed_while_it_spools_leaves_no_file_for_long(
     for _ in range(2):
         killed = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
         assert await killed.wait() == -signal.SIGKILL
-    left = path.with_name("job.journal.rows.new")
-    assert left.stat().st_mode & 0o777 == 0o600
-    assert not [each for each in path.parent.iterdir() if not each.name.startswith("job.journal")]
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
     assert (await upload(FakeService(), iter(make_members(10)), path)).accepted == 10
-    assert not left.exists()
-    assert not path.with_name("job.journal.rows").exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["job.journal"]
 
 
 @pytest.mark.parametrize("awaits", [False, True])
-async def test_the_rows_of_a_cursor_are_spooled(path: Path, awaits: bool) -> None:
+async def test_the_rows_of_a_cursor_are_spooled(journal: JournalLocation, awaits: bool) -> None:
     """The rows of a second call come from the query again, or from the spool when the cursor has none left."""
     service = FakeService()
     service.script[3] = make_error(403)
@@ -153,22 +171,22 @@ async def test_the_rows_of_a_cursor_are_spooled(path: Path, awaits: bool) -> Non
             return from_cursor(_AwaitedCursor(cursor) if awaits else cursor)
 
         with pytest.raises(BatchError):
-            await upload(service, query(), path, concurrency=1)
-        assert path.with_name("job.journal.rows").exists()
-        report = await upload(service, query(), path)
+            await upload(service, query(), journal, concurrency=1)
+        assert len(await list_spooled(journal)) == 17
+        report = await upload(service, query(), journal)
     assert (report.read, report.accepted) == (50, 50)
     assert len(service.users) == 50
 
 
-async def test_rows_that_can_be_read_only_once_although_they_are_no_iterator_are_told(path: Path) -> None:
+async def test_rows_that_can_be_read_only_once_although_they_are_no_iterator_are_told(journal: JournalLocation) -> None:
     """They cannot be told from a list before they are read again; as an iterator they finish the job."""
     service = FakeService()
     service.script[3] = make_error(403)
     with pytest.raises(BatchError):
-        await upload(service, _ReadOnce(make_members(50)), path, concurrency=1)
+        await upload(service, _ReadOnce(make_members(50)), journal, concurrency=1)
     with pytest.raises(BatchError, match=r"can be read only once; .* such as \(row for row in rows\)"):
-        await upload(service, _ReadOnce(make_members(50)), path)
-    assert (await upload(service, iter(make_members(50)), path)).accepted == 50
+        await upload(service, _ReadOnce(make_members(50)), journal)
+    assert (await upload(service, iter(make_members(50)), journal)).accepted == 50
     assert len(service.users) == 50
 
 
@@ -188,7 +206,7 @@ class _ReadOnce:
         yield from self._rows
 
 
-async def test_spooled_operations_keep_their_types_and_times(path: Path) -> None:
+async def test_spooled_operations_keep_their_types_and_times(journal: JournalLocation) -> None:
     service = FakeService()
     users = create_users(service)
     end = service.clock.now() + timedelta(days=3)
@@ -199,16 +217,16 @@ async def test_spooled_operations_keep_their_types_and_times(path: Path) -> None
     ]
     service.script[1] = make_error(403)
     with pytest.raises(BatchError):
-        await users.apply(iter(operations), journal=path)
-    await users.apply(iter(operations), journal=path)
+        await users.apply(iter(operations), journal=journal)
+    await users.apply(iter(operations), journal=journal)
     kinds = {operation["operation_type"] for operation in service.accepted}
     ends = {operation["params"].get("expires_at") for operation in service.accepted}
     assert kinds == {"Update", "Delete"}
     assert len(ends) == 3
 
 
-async def test_rows_that_are_spooled_are_announced_before_anything_is_sent(path: Path) -> None:
-    service = FakeService()
+async def test_rows_that_are_spooled_are_announced_before_anything_is_sent(tmp_path: Path) -> None:
+    service, path = FakeService(), tmp_path / "job.journal"
     seen: list[Progress] = []
     status: list[str] = []
 

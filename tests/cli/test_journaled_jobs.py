@@ -14,6 +14,7 @@ import pytest
 from svc_async import Session
 from svc_async.batch.job import SourceSpec, TargetSpec, from_plain
 from svc_async.batch.journal.file import JournalFile
+from svc_async.batch.journal.record import JournalRecord
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import Call, Command, Running, environment_of, limit_files, read_shape
 from tests.support.journals import write_note
@@ -87,7 +88,7 @@ async def test_a_killed_upload_resumes_and_then_reports_that_it_is_finished(
         ("100", "102", "INVALID_ROW"),
         ("6001", "6003", "INVALID_ROW"),
     ]
-    assert not list(tmp_path.glob("job.journal.rows"))
+    assert not JournalRecord.read(tmp_path / "job.journal").spool_begun
 
 
 async def test_a_signal_says_how_to_go_on(command: Command, sandbox: Sandbox, people: Path) -> None:
@@ -256,7 +257,7 @@ async def test_standard_input_is_spooled_and_not_read_again(
     await sandbox.requests.wait(count=2, route=USERS)
     running.send(signal.SIGKILL)
     assert (await ending).code == -signal.SIGKILL
-    assert (tmp_path / "job.journal.rows").exists()
+    assert JournalRecord.read(tmp_path / "job.journal").spooled
     other = await (await command.start(*upload(sandbox, "-"))).wait(b"email\nother@example.org\n")
     assert other.code == 2
     assert "belongs to a job with standard input" in other.err
@@ -264,7 +265,7 @@ async def test_standard_input_is_spooled_and_not_read_again(
     report = resumed.result
     assert (resumed.code, report["read"], report["accepted"], report["failed"]) == (5, 6_002, 6_000, 2)
     assert count_members(sandbox) == 6_000
-    assert not (tmp_path / "job.journal.rows").exists()
+    assert JournalFile(tmp_path / "job.journal").read(kinds=("row",)).bodies == {}
     again = await (await command.start(*upload(sandbox, "-"), "--json")).wait(people.read_bytes())
     assert again.result["accepted"] == 6_000
 

@@ -54,7 +54,7 @@ async def test_the_files_of_jobs(work: Path, command: Command, sandbox: Sandbox)
     codes, seen, exposed = read_findings(work)
     assert codes == [5, 0, 5, 5], ended.err
     assert exposed == {}
-    named = {"upload.journal", "upload.journal-wal", "upload.journal.rows", "report.html", "report.json"}
+    named = {"upload.journal", "upload.journal-wal", "report.html", "report.json"}
     assert {*named, "failures.csv.new", "failures.csv", "state.sqlite", "svc_async"} <= {*seen}
 
 

@@ -15,7 +15,7 @@ from svc_async.batch.report import Report
 from svc_async.errors import BatchError, InvalidArgument, StateUnavailable, TakenUpElsewhere, UnusableState
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
-from svc_async.state.journals import list_journals, prune_journals
+from svc_async.state.journals import StateJournal, list_journals, prune_journals
 from svc_async.store.postgres import PostgresStore
 from svc_async.store.records import Changes
 from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
@@ -207,7 +207,7 @@ async def test_kept_rows_that_are_damaged_are_refused(state: SharedState, statem
 async def test_more_rows_than_a_database_should_keep_are_refused(
     state: SharedState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("svc_async.batch.journal.spool._MOST_STORED", 1_000)
+    monkeypatch.setattr(StateJournal, "most_spooled", 1_000)
     service = FakeService()
 
     with pytest.raises(UnusableState, match="journal job keeps at most .* MiB of rows that can be read only once"):

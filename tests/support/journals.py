@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -18,8 +18,7 @@ from svc_async.batch.journal.journal import (
     JournalUnwritable,
 )
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.journal.records import JournalChanges
-from svc_async.batch.journal.spool import Spool
+from svc_async.batch.journal.records import KINDS, JournalChanges
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.limits import Limits
 from svc_async.batch.packing.operations import OperationGroup
@@ -41,7 +40,9 @@ __all__ = [
     "Nowhere",
     "Place",
     "create_empty_job",
+    "execute",
     "hold_clock",
+    "list_spooled",
     "make_journal",
     "read_record",
     "write_note",
@@ -103,6 +104,28 @@ async def read_record(journal: JournalLocation) -> JournalRecord:
     return JournalRecord.read(journal.path)
 
 
+async def list_spooled(journal: JournalLocation) -> Sequence[int]:
+    """Return the numbers of the records of spooled rows."""
+    if isinstance(journal, JournalFile):
+        records = journal.read(kinds=("row",))
+    else:
+        assert isinstance(journal, StateJournal)
+        found = await journal.find_records(kinds=("row",))
+        assert found is not None
+        records = found.records
+    return sorted(number for _, number in records.bodies)
+
+
+async def execute(journal: JournalLocation, statement: str) -> None:
+    """Change records of journals behind their back; in a database, those of all of them."""
+    if isinstance(journal, StateJournal):
+        await journal.database.execute(statement)
+        return
+    assert isinstance(journal, JournalFile)
+    with closing(sqlite3.connect(journal.path)) as database, database:
+        assert database.execute(statement).rowcount == 1
+
+
 class HoldableClock(Protocol):
     """A clock that jumps while nothing holds it."""
 
@@ -122,13 +145,13 @@ class _Wrapped:
         return self.inner.name
 
     async def open(self, begin: Begin[T], *, kinds: Collection[str] | None = None) -> tuple[T, RecordStore]:
-        assert kinds is None
         with self.hold():
-            result, store = await self.inner.open(begin)
+            result, store = await self.inner.open(begin, kinds=kinds)
         return result, self.wrap(store)
 
-    def find_spool(self, store: RecordStore) -> Spool:
-        return self.inner.find_spool(store)
+    @property
+    def most_spooled(self) -> float:
+        return self.inner.most_spooled
 
     def make_error(self, problem: str) -> SvcError:
         return self.inner.make_error(problem)
@@ -269,7 +292,7 @@ async def write_note(journal: JournalLocation, note: Mapping[str, Any]) -> None:
         changes.put_note(note)
         return None, changes.take()
 
-    _, store = await journal.open(begin)
+    _, store = await journal.open(begin, kinds=KINDS)
     await store.close()
 
 

@@ -1,4 +1,4 @@
-"""Journals in SQLite files: one with its spool beside it, or a folder with one for each run of a job that repeats.
+"""Journals in SQLite files: one, or a folder with one for each run of a job that repeats.
 
 In a folder, a run is finished when its report is complete. While the last run of a job is not, the next call resumes
 it; its source and settings must be the same, and if they are not, the error names its journal. Once it is finished, the
@@ -11,17 +11,16 @@ import sqlite3
 from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from svc_async.batch.journal.records import JobState
-from svc_async.batch.journal.spool import FileSpool
+from svc_async.batch.journal.records import KINDS, JobState
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.private_files import create_folder
 from svc_async.store.file import FileFormat, FileLocation
-from svc_async.store.records import RecordStore
 
 __all__ = ["FORMAT", "JournalFile", "Journals"]
 
@@ -29,7 +28,7 @@ FORMAT = FileFormat(
     kind="a journal",
     parameter="journal",
     application_id=0x73766A6C,
-    version=6,
+    version=7,
     in_memory="leave journal= out for a job that cannot be resumed",
     advice="delete it after the quarantine and run the job again: what the service has already is sent once more",
 )
@@ -43,15 +42,13 @@ class JournalFile(FileLocation):
 
     Attributes:
         path: the file.
+        most_spooled: see `JournalLocation`.
     """
 
+    most_spooled = inf
     path: Path = attrs.field(converter=Path)
     _factory: type[sqlite3.Connection] = attrs.field(default=sqlite3.Connection, repr=False)
     file_format: FileFormat = attrs.field(default=FORMAT, init=False, repr=False)
-
-    def find_spool(self, _: RecordStore) -> FileSpool:
-        """Return the file beside it that keeps the rows of a source that can be read only once."""
-        return FileSpool(Path(f"{self.path}.rows"))
 
 
 def _to_path(value: str | Path) -> Path:
@@ -112,5 +109,5 @@ class Journals:
 
 
 def _is_finished(path: Path) -> bool:
-    records = JournalFile(path).read()
+    records = JournalFile(path).read(kinds=KINDS)
     return records.has("job") and records.load("job", 0, JobState).finished

@@ -45,7 +45,6 @@ no token and no identifier. Each commit also records the progress of the job, as
 Where the records are kept is a matter of `store/`. All of what decides is in memory: the records are read once.
 """
 
-import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -60,6 +59,7 @@ import attrs
 from svc_async.batch.destination import Destination
 from svc_async.batch.journal.file import FORMAT, JournalFile, Journals
 from svc_async.batch.journal.records import (
+    KINDS,
     JobState,
     JournalChanges,
     JournalCheckpoint,
@@ -67,7 +67,7 @@ from svc_async.batch.journal.records import (
     OrderlyEnd,
 )
 from svc_async.batch.journal.resume import RemainingRows, SettledRows, SourceReplay, digest_source
-from svc_async.batch.journal.spool import Spool, read_spool, write_spool
+from svc_async.batch.journal.spool import Spool
 from svc_async.batch.lane import Lane
 from svc_async.batch.lane_events import Settle
 from svc_async.batch.ledger import Intent, Ledger, Resumption
@@ -77,7 +77,7 @@ from svc_async.batch.report import KEPT_FAILURES, SLOT_WIDTH, SLOTS, Accounting,
 from svc_async.batch.sender import GRACE, LONGEST_WINDOW, check_sendable
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
-from svc_async.cancellation import in_thread, wait_through_cancellation
+from svc_async.cancellation import complete, in_thread
 from svc_async.clock import Clock, find_boot, read_boottime
 from svc_async.counts import Counts
 from svc_async.errors import SvcError, UnusableFile, UnusableState
@@ -99,18 +99,15 @@ class JournalUnwritable(SvcError):
 class JournalLocation(RecordLocation, Protocol):
     """A place where one journal is kept, which may not exist yet: a value of `journal=`."""
 
-    def find_spool(self, store: RecordStore, /) -> Spool:
-        """Return where the rows of a source are kept that can be read only once.
-
-        Args:
-            store: the records of the journal, which this run has taken up.
-        """
+    @property
+    def most_spooled(self) -> float:
+        """Bytes of rows that can be read only once that it keeps at most."""
         ...
 
 
 JournalPath = str | Path | Journals | JournalLocation
 """The path of a journal, what names one for each run, or another place than a file."""
-_IS_LOCATION = has_members("a place of a journal", "open", "make_error", "find_spool")
+_IS_LOCATION = has_members("a place of a journal", "open", "make_error", "most_spooled")
 _JOURNAL = ValueRule(
     lambda value: isinstance(value, str | Path | Journals) or _IS_LOCATION.accepts(value),
     "a path, Journals(folder) or state.journal(name)",
@@ -194,17 +191,13 @@ class JournalLedger(Ledger):
             SvcError: the journal belongs to another job, is locked, or cannot be used.
         """
         self._location = await self._find_location()
-        opening = asyncio.ensure_future(self._location.open(self._begin))
-        cancelled = await wait_through_cancellation(opening)
-        if cancelled is not None and opening.exception() is not None:
-            raise cancelled
-        _, self.store = opening.result()
+        await complete(self._open(), undo=lambda _: self._close())
+        return self
+
+    async def _open(self) -> None:
+        _, self.store = await self._location.open(self._begin, kinds=KINDS)
         if self._killed:
             self._idle = self.store.silence
-        if cancelled is not None:
-            await self._close()
-            raise cancelled
-        return self
 
     async def _find_location(self) -> JournalLocation:
         if not isinstance(self._place, Journals):
@@ -315,19 +308,23 @@ class JournalLedger(Ledger):
         """
         if source.replayable:
             return source
-        state, spool = self._state, self._location.find_spool(self.store)
-        spooled = read_spool(spool, self._destination.parse_group)
+        state, spool = self._state, self._spool
+        spooled = spool.read(self._destination.parse_group)
         if state.spool_digest:
             known = JournalCheckpoint(digest=state.spool_digest)
             await self._check_source(source, known)
             await self._check_source(spooled, known)  # all of it, before anything is sent
             return spooled
-        written = await write_spool(source, spool, on_first_rows=self._begin_spool)
+        written = await spool.write(source, on_first_rows=self._begin_spool)
         if not written.rows and state.spool_begun:
             raise self._location.make_error(_NOT_ALL_SPOOLED)
         state.spool_digest = written.digest
         await self._commit()
         return spooled
+
+    @property
+    def _spool(self) -> Spool:
+        return Spool(self.store, self._location.make_error, self._location.most_spooled)
 
     async def _begin_spool(self) -> None:
         self._state.spool_begun = True
@@ -485,7 +482,7 @@ class JournalLedger(Ledger):
         self._state.checkpoint = self._rows.checkpoint
         await self._commit(is_last=True)
         if self._state.spool_digest:
-            await self._location.find_spool(self.store).delete()
+            await self._spool.delete()
 
     def _entry_of(self, lane: Lane) -> _Entry:
         """Return the entry of a lane; one that sends for several begins with what is known of them."""

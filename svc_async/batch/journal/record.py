@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from svc_async.batch.journal.file import JournalFile
-from svc_async.batch.journal.records import JobState, JournalRecords, OrderlyEnd
+from svc_async.batch.journal.records import KINDS, JobState, JournalRecords, OrderlyEnd
 from svc_async.batch.ledger import Intent
 from svc_async.batch.report import SLOTS, Report
 from svc_async.store.records import Records
@@ -99,7 +99,7 @@ class JournalRecord:
         """
         file = JournalFile(path)
         is_running = file.is_in_use
-        return cls.parse(file.name, file.read(), is_running=is_running)
+        return cls.parse(file.name, file.read(kinds=KINDS), is_running=is_running)
 
     @classmethod
     def parse(cls, name: str, records: Records, *, is_running: bool) -> "JournalRecord":

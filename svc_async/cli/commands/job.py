@@ -158,7 +158,7 @@ def resume(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
     """Resume a job that a command has begun, from any folder.
 
     Credentials come from the same profile, or from the environment. Rows that were read from standard input are kept
-    beside the journal, and not read again. A job whose journal is in the shared state is taken up: whoever has it
+    in the journal, and not read again. A job whose journal is in the shared state is taken up: whoever has it
     ends. A report is written to the file that the first run has named; `svc-async job report` writes one at any time.
 
     Args:
