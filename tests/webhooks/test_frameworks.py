@@ -269,6 +269,39 @@ def test_a_closed_event_loop_does_not_keep_the_receiver_from_closing() -> None:
     assert receiver.stats.waiting == 0
 
 
+def test_what_a_closed_event_loop_has_left_is_given_up_when_the_receiver_closes() -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        """Says that it is closed, and ends its tasks afterwards."""
+
+        says_closed = False
+
+        def is_closed(self) -> bool:
+            return self.says_closed or super().is_closed()
+
+    dead = list[str]()
+    receiver = WebhookReceiver(keys=[KEY], dead_letter=lambda event, _: dead.append(event.key))
+    receiver.on("*")(lambda *_: asyncio.Event().wait())
+
+    async def receive() -> None:
+        await receiver.start()
+        assert (await receiver.handle(*delivery("1"))).status == 200
+
+    async def end() -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left)
+
+    loop = Loop()
+    loop.run_until_complete(receive())
+    loop.says_closed = True
+    asyncio.run(receiver.aclose())
+    assert (dead, receiver.stats.abandoned, receiver.stats.waiting) == (["1"], 1, 0)
+    loop.says_closed = False
+    loop.run_until_complete(end())
+    loop.close()
+
+
 async def test_another_event_loop_is_refused_while_it_runs() -> None:
     receiver = WebhookReceiver(keys=[KEY])
     async with receiver:

@@ -70,6 +70,28 @@ async def test_what_is_reserved_counts_until_the_block_ends() -> None:
         assert fits(queue, 4, 5)
 
 
+@pytest.mark.parametrize(
+    ("held", "reserved", "is_half_empty"),
+    [
+        ([], [], True),
+        ([1], [], True),
+        ([1, 1], [], False),  # of three
+        ([5], [], False),  # of ten bytes
+        ([], [4], True),
+        ([], [1, 1], False),
+        ([1], [1], False),
+        ([], [5], False),
+    ],
+)
+async def test_a_queue_is_half_empty_if_neither_what_it_holds_nor_what_is_reserved_takes_half(
+    held: list[int], reserved: list[int], *, is_half_empty: bool
+) -> None:
+    queue = make(*held)
+    with queue.reserve(items(*reserved)):
+        assert queue.is_half_empty == is_half_empty
+    assert queue.is_half_empty == (sum(held) < 5 and len(held) < 2)
+
+
 async def test_what_is_finished_counts_no_more() -> None:
     processed: list[bytearray] = []
 
