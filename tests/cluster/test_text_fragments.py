@@ -174,14 +174,29 @@ def test_row_without_an_end_is_refused(
         plan(longest + block_size)
 
 
-@pytest.mark.parametrize("name", ["customers.csv", "customers.jsonl"])
+LINES = {
+    "customers.csv": ("email\na@b.de\n", "has a line longer than 4 MiB; is this really CSV or JSON lines?"),
+    "customers.jsonl": (
+        '{"email": "a@b.de"}\n' * 2,
+        "has a line longer than 4 MiB on line 3; is this really JSON lines?",
+    ),
+}
+"""How a file begins, and what is wrong with a line after that which is too long."""
+
+
+@pytest.mark.parametrize("name", LINES)
 @pytest.mark.parametrize("longest", [100, pytest.param(cuts._LONGEST, marks=pytest.mark.long)])
 def test_line_without_an_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch, name: str, longest: int) -> None:
+    start, problem = LINES[name]
     monkeypatch.setattr(cuts, "_LONGEST", longest)
-    block_size = max(1, longest // 16)
-    start = "email\na@b.de\n" if name.endswith("csv") else '{"email": "a@b.de"}\n'
-    with pytest.raises(UnusableFile, match="has a line longer than 4 MiB"):
-        plan_source(str(write(start + "x" * (longest + block_size), name)), SourceSettings(), block_size=block_size)
+
+    def plan(size: int) -> SourcePlan:
+        return plan_source(str(write(start + "x" * size, name)), SourceSettings(), block_size=max(1, longest // 16))
+
+    assert plan(longest).fragments
+    with pytest.raises(UnusableFile) as caught:
+        plan(longest + max(1, longest // 16))
+    assert caught.value.problem == problem
 
 
 def test_file_may_be_shorter_than_a_byte_order_mark(write: Write) -> None:

@@ -1,6 +1,7 @@
 """What the caller of a job on a cluster hears of a shard: of requests that are sent again, and of its error."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
@@ -8,14 +9,14 @@ import pytest
 
 from svc_async._version import __version__
 from svc_async.batch.job import Job, SourceSpec, TargetSpec
-from svc_async.batch.report import Progress, Wait
+from svc_async.batch.report import Progress, Report, Wait
 from svc_async.batch.settings import Observers
 from svc_async.cluster.job import ShardTask, WorkerSettings
 from svc_async.cluster.runner import _ShardTotals
 from svc_async.cluster.shard_rows import ShardRows
 from svc_async.cluster.worker.shard import _Shard
 from svc_async.engine.origin import SessionOrigin
-from svc_async.errors import InvalidArgument
+from svc_async.errors import BatchError, InvalidArgument, SvcError
 from svc_async.sandbox import VirtualClock
 
 
@@ -58,3 +59,31 @@ async def test_a_shard_whose_worker_has_no_state_ends_with_that_error(monkeypatc
     outcome = await make_shard(lambda *_: None).send()
     assert isinstance(outcome.error, InvalidArgument)
     assert (outcome.number, outcome.error.parameter, outcome.report.accepted) == (0, "SVC_STATE_URL", 0)
+
+
+@pytest.mark.parametrize(
+    ("cause", "report"),
+    [
+        (InvalidArgument("SVC_TOKEN", "is missing"), Report(read=3, accepted=1)),
+        (ValueError("secret"), Report(read=3, accepted=1)),
+        (None, None),
+    ],
+)
+async def test_what_ended_a_shard_early_is_its_error_with_what_was_sent(
+    monkeypatch: pytest.MonkeyPatch, cause: Exception | None, report: Report | None
+) -> None:
+    ended = BatchError("3 rows were not accepted", report=report)
+
+    @asynccontextmanager
+    async def end_early(_settings: WorkerSettings) -> AsyncGenerator[None]:
+        raise ended from cause
+        yield
+
+    monkeypatch.setattr("svc_async.cluster.worker.shard.share_session", end_early)
+    shard = make_shard(lambda *_: None)
+    shard._on_progress(Progress(read=2, accepted=2))
+
+    outcome = await shard.send()
+
+    assert outcome.error is (cause if isinstance(cause, SvcError) else ended)
+    assert (outcome.report.read, outcome.report.accepted) == ((3, 1) if report else (2, 2))

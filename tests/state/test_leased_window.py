@@ -115,3 +115,24 @@ def test_a_guess_goes_no_further_than_what_is_in_flight_allows() -> None:
 
     window.take(1, 2)
     assert not window.admits_beyond_guess(1, 3)
+
+
+def test_a_guess_alone_keeps_no_request_whose_time_is_over() -> None:
+    window = make_window()
+    window.apply(attrs.evolve(LEASE, granted=0, is_guess=True, firm_for=5), 0)
+    assert [window.admits_beyond_guess(1, now) for now in (4, 5)] == [False, True]
+
+    window.apply(attrs.evolve(LEASE, granted=0, is_guess=True, allowed=1), 0)
+    assert not window.admits_beyond_guess(1, 5), "the first answers decide"
+
+    window.apply(attrs.evolve(LEASE, granted=0, is_guess=True), 0)
+    window.take(100, 5)
+    assert not window.admits_beyond_guess(1, 5), "as many are in flight as may be"
+
+
+@pytest.mark.parametrize(("granted", "admits"), [(0, False), (1, True)])
+def test_a_limit_that_is_no_guess_keeps_what_no_lease_covers(granted: int, admits: bool) -> None:
+    window = make_window()
+    window.apply(attrs.evolve(LEASE, granted=granted), 0)
+
+    assert window.admits_beyond_guess(1, 1) is admits
