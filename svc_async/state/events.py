@@ -6,9 +6,10 @@ long as that row is there. A claim whose answer was lost is found again as `held
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime, timedelta
+from hashlib import sha256
 from itertools import groupby
 from operator import attrgetter
 from types import TracebackType
@@ -18,12 +19,11 @@ from uuid import UUID
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument, StateUnavailable, UnusableState, WrongState
 from svc_async.state.event_lease import EventLease
-from svc_async.state.event_rows import compute_digest, encode, list_events, read_event
-from svc_async.store.postgres import Database
+from svc_async.store.postgres import Database, repeat
 from svc_async.value_rules import COUNT, DURATION, NAME
 from svc_async.webhooks.keys.keyed_lock import KeyedLock
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
-from svc_async.webhooks.stores.inbox import StoredEvent, WaitingEvent
+from svc_async.webhooks.stores.inbox import EventTypes, StoredEvent, WaitingEvent
 
 if TYPE_CHECKING:
     import asyncpg
@@ -160,7 +160,7 @@ class SharedEvents:
                 if await self.claim(key) is not Claim.TAKEN:
                     return False
                 statement = "UPDATE event_inbox SET owner = $3 WHERE receiver = $1 AND digest = $2"
-                await self._database.execute(statement, self._receiver, compute_digest(key), lease.owner)
+                await self._database.execute(statement, self._receiver, _compute_digest(key), lease.owner)
             if lease.is_trusted and key in self._claimed:  # now: this process may have been suspended meanwhile
                 return True
         raise self._make_end_error()
@@ -177,8 +177,8 @@ class SharedEvents:
             "VALUES ($1, $2, $3, coalesce($4, clock_timestamp()) + $5::interval) "
             "ON CONFLICT (receiver, digest) DO UPDATE SET handled_until = excluded.handled_until"
         )
-        arguments = (self._receiver, compute_digest(key), lease.owner, self._read_time(), self._ttl)
-        await self._repeat(lambda: self._database.execute(statement, *arguments))
+        arguments = (self._receiver, _compute_digest(key), lease.owner, self._read_time(), self._ttl)
+        await repeat(lambda: self._database.execute(statement, *arguments), _DELAYS, sleep=self._clock.sleep)
         self._claimed.discard(key)
 
     async def release(self, key: str) -> None:
@@ -191,7 +191,7 @@ class SharedEvents:
         await self._database.execute(
             "DELETE FROM event_claims WHERE receiver = $1 AND digest = $2 AND owner = $3 AND handled_until IS NULL",
             self._receiver,
-            compute_digest(key),
+            _compute_digest(key),
             self._require_open().owner,
         )
 
@@ -214,8 +214,8 @@ class SharedEvents:
                     self._receiver,
                     owner,
                     body,
-                    [compute_digest(each.key) for each in group],
-                    [encode(each.key) for each in group],
+                    [_compute_digest(each.key) for each in group],
+                    [_encode(each.key) for each in group],
                     [each.key_id for each in group],
                     [each.received_at for each in group],
                 )
@@ -223,7 +223,7 @@ class SharedEvents:
                     raise self._make_end_error()
                 if known != "{}":
                     counts: dict[str, int] = json.loads(known)
-                    digests = {compute_digest(each.key).hex(): each.key for each in group}
+                    digests = {_compute_digest(each.key).hex(): each.key for each in group}
                     stored |= {digests[digest]: count for digest, count in counts.items()}
         return stored
 
@@ -235,7 +235,8 @@ class SharedEvents:
         """
         self._require_open()
         statement = "SELECT remove_event($1, $2)"
-        await self._repeat(lambda: self._database.execute(statement, self._receiver, compute_digest(key)))
+        arguments = (self._receiver, _compute_digest(key))
+        await repeat(lambda: self._database.execute(statement, *arguments), _DELAYS, sleep=self._clock.sleep)
 
     async def load(self) -> Sequence[StoredEvent]:
         """Take over the oldest events that belong to no running receiver, at most 1,000 and about 16 MiB; return them.
@@ -247,7 +248,16 @@ class SharedEvents:
         async with self._loading:  # another call would take what this one has taken for lost
             rows, bodies = await self._take_events()
         try:
-            return [read_event(row, bodies) for row in rows]
+            return [
+                StoredEvent(
+                    key=_decode(row["key"]),
+                    body=bodies[row["body_id"]],
+                    key_id=row["key_id"],
+                    received_at=row["received_at"],
+                    attempts=row["attempts"],
+                )
+                for row in rows
+            ]
         except (UnicodeError, LookupError):
             raise self._make_damage_error() from None
 
@@ -263,7 +273,7 @@ class SharedEvents:
         statement = (
             "UPDATE event_inbox SET attempts = attempts + 1 WHERE receiver = $1 AND digest = $2 RETURNING attempts"
         )
-        row = await self._database.fetch_row(statement, self._receiver, compute_digest(key))
+        row = await self._database.fetch_row(statement, self._receiver, _compute_digest(key))
         return None if row is None else int(row["attempts"])
 
     async def end(self, keys: Sequence[str]) -> None:
@@ -277,7 +287,7 @@ class SharedEvents:
             "UPDATE event_inbox SET attempts = greatest(attempts - 1, 0) "
             "WHERE receiver = $1 AND owner = $2 AND digest = ANY ($3)"
         )
-        await self._database.execute(statement, self._receiver, owner, [compute_digest(key) for key in keys])
+        await self._database.execute(statement, self._receiver, owner, [_compute_digest(key) for key in keys])
 
     async def list_events(self, *, limit: int = 1_000) -> Sequence[WaitingEvent]:
         """Return the events that the inbox holds, those with most attempts first, then in the order of arrival.
@@ -290,10 +300,25 @@ class SharedEvents:
             UnusableState: one of them is damaged.
         """
         COUNT.check("limit", limit)
-        try:
-            return await list_events(self._database, self._receiver, limit)
-        except UnicodeError:
-            raise self._make_damage_error() from None
+        statement = (
+            "SELECT key, body_id, received_at, attempts FROM event_inbox WHERE receiver = $1 "
+            "ORDER BY attempts DESC, position LIMIT $2"
+        )
+        types = EventTypes()
+        events: list[WaitingEvent] = []
+        for row in await self._database.fetch(statement, self._receiver, limit):
+            try:
+                key, body_id = _decode(row["key"]), row["body_id"]
+            except UnicodeError:
+                raise self._make_damage_error() from None
+            if not types.has(body_id):
+                found = await self._database.fetch_row("SELECT body FROM event_bodies WHERE id = $1", body_id)
+                types.read(body_id, bytes(found["body"]) if found else b"{}")  # it may have been handled meanwhile
+            event_type = types.find(key)
+            events.append(
+                WaitingEvent(key=key, event_type=event_type, received_at=row["received_at"], attempts=row["attempts"])
+            )
+        return events
 
     async def discard(self, key: str) -> bool:
         """Remove an event that is not to be handled; return whether it was there.
@@ -302,7 +327,7 @@ class SharedEvents:
             StateUnavailable: the database cannot be reached.
         """
         statement = "SELECT remove_event($1, $2) AS removed"
-        row = await self._database.fetch_row(statement, self._receiver, compute_digest(key))
+        row = await self._database.fetch_row(statement, self._receiver, _compute_digest(key))
         return row is not None and bool(row["removed"])
 
     async def retry(self, key: str) -> bool:
@@ -314,7 +339,7 @@ class SharedEvents:
             StateUnavailable: the database cannot be reached.
         """
         statement = "UPDATE event_inbox SET attempts = 0, owner = $3 WHERE receiver = $1 AND digest = $2 RETURNING 1"
-        row = await self._database.fetch_row(statement, self._receiver, compute_digest(key), _NIL_UUID)
+        row = await self._database.fetch_row(statement, self._receiver, _compute_digest(key), _NIL_UUID)
         return row is not None
 
     async def _take_events(self) -> "tuple[Sequence[asyncpg.Record], Mapping[int, bytes]]":
@@ -345,7 +370,7 @@ class SharedEvents:
         for _ in range(_ATTEMPTS):
             owner = lease.owner
             row = await self._database.fetch_row(
-                statement, self._receiver, compute_digest(key), owner, self._read_time()
+                statement, self._receiver, _compute_digest(key), owner, self._read_time()
             )
             if row is None or row["found"] == "gone":
                 await lease.renew()
@@ -370,15 +395,6 @@ class SharedEvents:
             _NIL_UUID,
         )
 
-    async def _repeat(self, call: Callable[[], Awaitable[object]]) -> None:
-        for delay in _DELAYS:
-            try:
-                await call()
-                return
-            except StateUnavailable:
-                await self._clock.sleep(delay)
-        await call()
-
     def _require_open(self) -> EventLease:
         if self._lease is None:
             raise WrongState("the event store is closed")
@@ -392,3 +408,16 @@ class SharedEvents:
 
 def _read_no_time() -> None:
     """Leave the time to the database."""
+
+
+def _encode(key: str) -> bytes:
+    """Return a key as it is stored: PostgreSQL takes no text with NUL or a lone surrogate."""
+    return key.encode("utf-8", "surrogatepass")
+
+
+def _decode(key: bytes) -> str:
+    return key.decode("utf-8", "surrogatepass")
+
+
+def _compute_digest(key: str) -> bytes:
+    return sha256(_encode(key)).digest()

@@ -15,7 +15,7 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from math import inf
@@ -58,6 +58,7 @@ __all__ = [
     "PostgresLocation",
     "PostgresStore",
     "StoredRecords",
+    "repeat",
 ]
 
 T = TypeVar("T")
@@ -311,6 +312,30 @@ class Database:
                 return connection
             await self._release(connection)
         return await self._acquire()
+
+
+async def repeat(
+    call: Callable[[], Awaitable[object]],
+    pauses: Sequence[float],
+    *,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> None:
+    """Call what changes nothing when it is done twice, again after each pause, until its connection is not lost.
+
+    Raises:
+        StateUnavailable: the database cannot be reached; it is not known whether it was done.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _REPEATED_FOR
+    for pause in pauses:
+        try:
+            await call()
+            return
+        except StateUnavailable:
+            if loop.time() > end:  # in a network that swallows everything, each attempt takes long
+                raise
+        await sleep(pause)
+    await call()
 
 
 async def _limit_transactions(connection: "Connection") -> None:
@@ -665,19 +690,13 @@ class PostgresStore:
 
     async def _commit(self, changes: Changes, *, confirms: bool) -> None:
         """Commit changes, also if a connection is lost meanwhile; note why it fails."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + _REPEATED_FOR
+
+        async def write() -> None:
+            async with self._database.connect() as connection:
+                await self.write(connection, changes, is_last=self._is_last, confirms=confirms)
+
         try:
-            for pause in (*self._location.retry_pauses, None):
-                try:
-                    async with self._database.connect() as connection:
-                        await self.write(connection, changes, is_last=self._is_last, confirms=confirms)
-                    return
-                except StateUnavailable:
-                    # In a network that swallows everything, each attempt takes long.
-                    if pause is None or loop.time() > end:
-                        raise
-                await asyncio.sleep(pause)
+            await repeat(write, self._location.retry_pauses)
         except SvcError as error:
             self._failure = error
         except BaseException as error:

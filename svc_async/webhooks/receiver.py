@@ -32,7 +32,7 @@ from svc_async.webhooks.rules import check_settings, check_total
 from svc_async.webhooks.run import Run
 from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
-from svc_async.webhooks.stores.shared import EventState
+from svc_async.webhooks.stores.inbox import EventState
 from svc_async.webhooks.verification import (
     MAX_BODY,
     CrcSignature,

@@ -141,7 +141,7 @@ async def test_a_body_is_parsed_once_for_all_of_its_events(tmp_path: Path) -> No
 async def test_any_number_of_events_is_handled_a_part_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("svc_async.webhooks.stores.inbox_rows._MOST_EVENTS", 5)
+    monkeypatch.setattr("svc_async.webhooks.stores.sqlite._MOST_EVENTS", 5)
     events = [activity("post.create", uuid=str(number)) for number in range(18)]
     body = build_delivery({"data": events}, KEY).body
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
@@ -170,7 +170,7 @@ async def test_any_number_of_events_is_handled_a_part_at_a_time(
 async def test_a_receiver_that_starts_accepts_all_events_for_which_there_is_room_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("svc_async.webhooks.stores.inbox_rows._MOST_EVENTS", 5)
+    monkeypatch.setattr("svc_async.webhooks.stores.sqlite._MOST_EVENTS", 5)
     clock = VirtualClock(START.isoformat())
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
         await inbox.store([StoredEvent(key=str(n), body=b"{}", key_id="now", received_at=START) for n in range(11)])

@@ -6,7 +6,20 @@ from typing import Protocol, runtime_checkable
 
 import attrs
 
-__all__ = ["CountingInbox", "Inbox", "PagedInbox", "StoredEvent", "WaitingEvent"]
+from svc_async.events.parser import EventParser
+from svc_async.webhooks.keys.event_keys import parse_event_key
+from svc_async.webhooks.stores.dedupe import DedupeStore
+
+__all__ = [
+    "CountingInbox",
+    "EventState",
+    "EventStore",
+    "EventTypes",
+    "Inbox",
+    "PagedInbox",
+    "StoredEvent",
+    "WaitingEvent",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -94,3 +107,36 @@ class CountingInbox(Inbox, Protocol):
 
     async def end(self, keys: Sequence[str]) -> None:
         """Take back the latest attempt of events that stay in the inbox: it ended, by an error or with the receiver."""
+
+
+class EventStore(DedupeStore, PagedInbox, Protocol):
+    """An inbox and a dedupe store in one."""
+
+
+class EventState(Protocol):
+    """Provides an event store that several receivers share."""
+
+    def events(self) -> EventStore:
+        """Return the store of the receivers."""
+        ...
+
+
+@attrs.define
+class EventTypes:
+    """Finds the types of events in the body that was read last, for people who look at an inbox."""
+
+    _body_id: int | None = None
+    _types: Mapping[str, str] = attrs.field(factory=dict[str, str])
+
+    def has(self, body_id: int) -> bool:
+        """Return whether this body was read last: the events of a delivery share one, and follow each other."""
+        return body_id == self._body_id
+
+    def read(self, body_id: int, body: bytes) -> None:
+        """Read a body."""
+        self._types = {event.key: event.event_type for event in EventParser().parse(body)}
+        self._body_id = body_id
+
+    def find(self, key: str) -> str:
+        """Return the type of the event with a key of the inbox; `unknown` if the body has none."""
+        return self._types.get(parse_event_key(key), "unknown")

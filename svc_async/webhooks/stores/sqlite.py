@@ -1,23 +1,30 @@
 """An inbox and a dedupe store in SQLite files.
 
-Both have the same file format, so that one file can hold both.
+Both have the same file format, so that one file can hold both. The file is opened, locked, written and found damaged as
+those of records are (`store/file.py`), and has tables of its own: records belong to one process at a time, which finds
+them by their numbers. Here several processes write handled events, which are found by their keys and forgotten by their
+time, and any number of waiting events is read in their order, a part at a time. Every row of an inbox has a checksum
+over its columns, the count of attempts included.
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
+from zlib import crc32
 
 from svc_async.cancellation import in_thread
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import UnusableFile, WrongState
 from svc_async.store.file import DatabaseFile, FileFormat, Work, Writer
+from svc_async.store.records import DamagedRecord
 from svc_async.value_rules import COUNT, DURATION, NAME
-from svc_async.webhooks.stores import inbox_rows as rows
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
-from svc_async.webhooks.stores.inbox import StoredEvent, WaitingEvent
+from svc_async.webhooks.stores.inbox import EventTypes, StoredEvent, WaitingEvent
 
 __all__ = ["SqliteDedupe", "SqliteInbox"]
 
@@ -30,13 +37,40 @@ _FORMAT = FileFormat(
     version=4,
     holder="another receiver; start this one when that has ended, or have them share a SharedState by state=",
     in_memory="Ack.enqueue() and MemoryDedupe() keep events in memory",
-    tables=f"""{rows.INBOX_TABLES}
+    tables="""
+    CREATE TABLE svc_bodies (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER NOT NULL);
+    CREATE TABLE svc_inbox (
+        position INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body_id INTEGER NOT NULL,
+        key_id TEXT NOT NULL, received_at REAL NOT NULL, attempts INTEGER NOT NULL, checksum INTEGER NOT NULL
+    );
+    CREATE INDEX svc_inbox_bodies ON svc_inbox (body_id);
     CREATE TABLE svc_events (
         key TEXT PRIMARY KEY, owner TEXT NOT NULL, handled INTEGER NOT NULL, expires_at REAL NOT NULL
     ) WITHOUT ROWID;
     CREATE INDEX svc_events_expire ON svc_events (expires_at)
     """,
 )
+_COLUMNS = "key, body_id, key_id, received_at, attempts"
+_INSERT_BODY = "INSERT INTO svc_bodies (body, checksum) VALUES (?, ?)"
+_INSERT_EVENT = f"""
+    INSERT INTO svc_inbox ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""  # noqa: S608 - names of our own columns
+_SELECT_EVENTS = f"""
+    SELECT position, checksum, {_COLUMNS} FROM svc_inbox
+    WHERE position > ? AND position <= ? ORDER BY position LIMIT ?
+"""  # noqa: S608 - as above
+_SELECT_EVENT = f"SELECT checksum, {_COLUMNS} FROM svc_inbox WHERE key = ?"  # noqa: S608 - as above
+_LIST_EVENTS = f"""
+    SELECT checksum, {_COLUMNS} FROM svc_inbox ORDER BY attempts DESC, position LIMIT ?
+"""  # noqa: S608 - as above
+_FIND_LAST = "SELECT coalesce(max(position), 0) FROM svc_inbox"
+_UPDATE_ATTEMPTS = "UPDATE svc_inbox SET attempts = ?, checksum = ? WHERE key = ?"
+_SELECT_STORED = "SELECT attempts FROM svc_inbox WHERE key = ? AND body_id <> ?"
+_DELETE_UNUSED_BODY = """
+    DELETE FROM svc_bodies WHERE id = ? AND NOT EXISTS (SELECT 1 FROM svc_inbox WHERE body_id = svc_bodies.id)
+"""
+_MOST_EVENTS = 1_000
+_MOST_BYTES = 2**24
 _GONE = "was removed or replaced while it was open, so what it stores is lost when it closes; start the receiver again"
 _MORE_IN, _NO_MORE_IN = 1.0, 3_600.0
 
@@ -127,7 +161,7 @@ class SqliteInbox(_Store):
         self._loaded = self._last = 0
 
     async def _start(self) -> None:
-        self._last = await self._run(rows.find_last)
+        self._last = await self._run(lambda connection: connection.execute(_FIND_LAST).fetchone()[0])
         self._loaded = 0
 
     @property
@@ -141,11 +175,11 @@ class SqliteInbox(_Store):
         Returns:
             How often handling of those that are stored already has begun, by their keys.
         """
-        return await self._run(lambda connection: rows.insert_events(connection, events))
+        return await self._run(lambda connection: _insert_events(connection, events))
 
     async def remove(self, key: str) -> None:
         """Remove an event."""
-        await self._run(lambda connection: rows.delete_event(connection, key))
+        await self._run(lambda connection: _delete_event(connection, key))
 
     async def load(self) -> Sequence[StoredEvent]:
         """Return events that were there when the file was opened, in the order in which they were received.
@@ -157,7 +191,7 @@ class SqliteInbox(_Store):
         """
         if self._loaded >= self._last:
             return []
-        found = await self._run(lambda connection: [*rows.load_events(connection, self._loaded, self._last)])
+        found = await self._run(lambda connection: [*_load_events(connection, self._loaded, self._last)])
         self._loaded = found[-1][0] if found else self._last
         return [event for _, event in found]
 
@@ -170,7 +204,7 @@ class SqliteInbox(_Store):
         Raises:
             UnusableFile: the event is damaged.
         """
-        return await self._run(lambda connection: rows.add_attempts(connection, key, 1))
+        return await self._run(lambda connection: _change_attempts(connection, key, lambda attempts: attempts + 1))
 
     async def end(self, keys: Sequence[str]) -> None:
         """Take back the latest attempt of events that stay in the inbox: it ended, by an error or with the receiver.
@@ -178,7 +212,9 @@ class SqliteInbox(_Store):
         Raises:
             UnusableFile: one of them is damaged.
         """
-        await self._run(lambda connection: [rows.add_attempts(connection, key, -1) for key in keys])
+        await self._run(
+            lambda connection: [_change_attempts(connection, key, lambda attempts: attempts - 1) for key in keys]
+        )
 
     async def list_events(self, *, limit: int = 1_000) -> Sequence[WaitingEvent]:
         """Return the events that the inbox holds, those with most attempts first, then in the order of arrival.
@@ -190,11 +226,11 @@ class SqliteInbox(_Store):
             UnusableFile: one of them is damaged.
         """
         COUNT.check("limit", limit)
-        return await self._run(lambda connection: rows.list_events(connection, limit))
+        return await self._run(lambda connection: _list_events(connection, limit))
 
     async def discard(self, key: str) -> bool:
         """Remove an event that is not to be handled; return whether it was there."""
-        return await self._run(lambda connection: rows.delete_event(connection, key))
+        return await self._run(lambda connection: _delete_event(connection, key))
 
     async def retry(self, key: str) -> bool:
         """Forget the attempts of an event, so that the next start handles it; return whether it is there.
@@ -202,7 +238,101 @@ class SqliteInbox(_Store):
         Raises:
             UnusableFile: the event is damaged.
         """
-        return await self._run(lambda connection: rows.reset_attempts(connection, key))
+        return await self._run(lambda connection: _change_attempts(connection, key, lambda _: 0)) is not None
+
+
+def _insert_events(connection: sqlite3.Connection, events: Sequence[StoredEvent]) -> Mapping[str, int]:
+    """Insert events; return how often handling of those has begun that were there already."""
+    known: dict[str, int] = {}
+    for body, group in groupby(events, key=attrgetter("body")):  # the events of a delivery share its body
+        parts = list(group)
+        body_id = connection.execute(_INSERT_BODY, (body, crc32(body))).lastrowid
+        rows = ((each.key, body_id, each.key_id, each.received_at.timestamp(), each.attempts) for each in parts)
+        added = connection.executemany(_INSERT_EVENT, [(*row, _compute_checksum(*row)) for row in rows]).rowcount
+        if added < len(parts):
+            for each in parts:
+                found = connection.execute(_SELECT_STORED, (each.key, body_id)).fetchone()
+                if found is not None:
+                    known[each.key] = int(found[0])
+            connection.execute(_DELETE_UNUSED_BODY, (body_id,))
+    return known
+
+
+def _delete_event(connection: sqlite3.Connection, key: str) -> bool:
+    """Delete an event, and its body if no other event has it; return whether it was there."""
+    stored = connection.execute("SELECT body_id FROM svc_inbox WHERE key = ?", (key,)).fetchone()
+    if stored is None:
+        return False
+    connection.execute("DELETE FROM svc_inbox WHERE key = ?", (key,))
+    connection.execute(_DELETE_UNUSED_BODY, stored)
+    return True
+
+
+def _change_attempts(connection: sqlite3.Connection, key: str, change: Callable[[int], int]) -> int | None:
+    """Change the count of attempts of an event, and return it; None if the event is not there.
+
+    Raises:
+        DamagedRecord: the event is damaged.
+    """
+    found = connection.execute(_SELECT_EVENT, (key,)).fetchone()
+    if found is None:
+        return None
+    *others, attempts = _check(*found)
+    attempts = max(0, change(attempts))
+    connection.execute(_UPDATE_ATTEMPTS, (attempts, _compute_checksum(*others, attempts), key))
+    return attempts
+
+
+def _load_events(connection: sqlite3.Connection, after: int, last: int) -> Iterator[tuple[int, StoredEvent]]:
+    """Yield the position of each of the next events, and the event: at most 1,000 and about 16 MiB.
+
+    Raises:
+        DamagedRecord: one of them is damaged.
+    """
+    number, body, size = None, b"", 0
+    for position, *found in connection.execute(_SELECT_EVENTS, (after, last, _MOST_EVENTS)):
+        key, body_id, key_id, received_at, attempts = _check(*found)
+        if body_id != number:  # the events of a delivery share its body
+            if size > _MOST_BYTES:
+                return
+            number, body = body_id, _load_body(connection, body_id)
+            size += len(body)
+        moment = datetime.fromtimestamp(received_at, UTC)
+        yield position, StoredEvent(key=key, body=body, key_id=key_id, received_at=moment, attempts=attempts)
+
+
+def _list_events(connection: sqlite3.Connection, limit: int) -> Sequence[WaitingEvent]:
+    """Return events, those with most attempts first.
+
+    Raises:
+        DamagedRecord: one of them is damaged.
+    """
+    types = EventTypes()
+    events: list[WaitingEvent] = []
+    for found in connection.execute(_LIST_EVENTS, (limit,)).fetchall():
+        key, body_id, _, received_at, attempts = _check(*found)
+        if not types.has(body_id):
+            types.read(body_id, _load_body(connection, body_id))
+        moment = datetime.fromtimestamp(received_at, UTC)
+        events.append(WaitingEvent(key=key, event_type=types.find(key), received_at=moment, attempts=attempts))
+    return events
+
+
+def _check(checksum: int, *row: object) -> "tuple[str, int, str, float, int]":
+    if checksum != _compute_checksum(*row):
+        raise DamagedRecord
+    return row  # type: ignore[return-value]  # as it was written, since the checksum is right
+
+
+def _load_body(connection: sqlite3.Connection, number: int) -> bytes:
+    found = connection.execute("SELECT body, checksum FROM svc_bodies WHERE id = ?", (number,)).fetchone()
+    if found is None or not isinstance(found[0], bytes) or crc32(found[0]) != found[1]:
+        raise DamagedRecord
+    return bytes(found[0])
+
+
+def _compute_checksum(*row: object) -> int:
+    return crc32(repr(row).encode())
 
 
 class SqliteDedupe(_Store):
