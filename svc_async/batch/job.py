@@ -242,8 +242,9 @@ class Job:
         raise InvalidArgument(parameter, rule)
 
     def detach(self) -> Self:
-        """Return the job without what belongs to this process, so that another one can be sent it."""
-        return attrs.evolve(self, observers=SyncObservers(), journal=None, cluster=None, shards=None)
+        """Return the job without what belongs to this process, such as a shared state, so that it can be pickled."""
+        state = self.state if isinstance(self.state, str | Path) else None
+        return attrs.evolve(self, state=state, observers=SyncObservers(), journal=None, cluster=None, shards=None)
 
 
 class _StoredJob(TypedDict, total=False):

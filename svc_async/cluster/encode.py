@@ -5,26 +5,27 @@ each row, and rows stay in their order. Users are hashed here; nothing else of t
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
 import attrs
 
+from svc_async.batch.job import Job
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.settings import Reading
 from svc_async.cluster.dividing import divide_keys, divide_users
 from svc_async.cluster.fragments import list_places, open_fragment, read_slices
 from svc_async.cluster.parts import CatalogRows, RefusedRows, ShardPart, UserRows, write_parts
-from svc_async.cluster.plan import Fragment, RowKind, SourceSettings
+from svc_async.cluster.plan import Fragment
 from svc_async.errors import UnusableFile
+from svc_async.jobs.run import find_vocabulary
 from svc_async.sources.blocks.files import unusable
 from svc_async.sources.source import ProductFeed, UnparsedRow, UserSource
 from svc_async.users.encoding import SLICE_ROWS, EncodedUsers, MemberEncoder, RowEncoder
 from svc_async.users.packed import PackedUsers, merge_users
 from svc_async.users.template import RowTemplate
 
-__all__ = ["encode_fragment"]
+__all__ = ["create_encoder", "encode_fragment"]
 
 _FLUSH_ROWS = 64_512
 """Rows that are divided among the shards at a time: two bytes are enough for the distance between most of them."""
@@ -33,15 +34,14 @@ _MAX_ENCODED = 268_435_456
 """Bytes of users of a fragment, which are in memory at once."""
 
 
-def encode_fragment(fragment: Fragment, *, source: SourceSettings, reading: Reading, shards: int) -> Sequence[bytes]:
+def encode_fragment(fragment: Fragment, *, job: Job, shards: int) -> Sequence[bytes]:
     """Return the rows of a fragment for each shard, as `parts.write_parts` writes them.
 
     A fragment that cannot be parsed becomes one row that fails, with the reason; none of its rows is sent.
 
     Args:
         fragment: the fragment.
-        source: how it is read.
-        reading: how users are encoded.
+        job: the job.
         shards: the number of shards; a key is in the same shard in each fragment.
 
     Raises:
@@ -50,15 +50,11 @@ def encode_fragment(fragment: Fragment, *, source: SourceSettings, reading: Read
     """
     rows = _Shards.start(fragment, shards)
     try:
-        with open_fragment(fragment, source) as opened:
-            if source.is_feed:
-                _encode_products(opened, fragment, rows, source.kind)
+        with open_fragment(fragment, job) as opened:
+            if job.target.kind == "catalog":
+                _encode_products(opened, fragment, rows, "product_key" if job.operation == "remove" else "id")
             else:
-                encoder = MemberEncoder(
-                    phone_region=reading.phone_region,
-                    names=source.identifiers,
-                    bad_identifiers=reading.bad_identifiers,
-                ).for_rows(opened.columns)
+                encoder = create_encoder(job).for_rows(opened.columns)
                 _UserEncoder(fragment, rows, max(_FLUSH_ROWS, SLICE_ROWS * shards)).encode(opened, encoder)
     except UnusableFile as error:
         rows = _Shards.start(fragment, shards)
@@ -145,7 +141,12 @@ def _select(places: Sequence[int], encoded: EncodedUsers) -> Positions:
     return Positions.pack([places[index] for index in encoded.indexes] if encoded.invalid else places)
 
 
-def _encode_products(source: ProductFeed, fragment: Fragment, shards: _Shards, kind: RowKind) -> None:
+def create_encoder(job: Job) -> MemberEncoder:
+    """Return what encodes the users of a job."""
+    return MemberEncoder(names=[*find_vocabulary(job).keys], **attrs.asdict(job.reading))
+
+
+def _encode_products(source: ProductFeed, fragment: Fragment, shards: _Shards, key: str) -> None:
     first = 0
     for part in read_slices(source.products()):
         places = list_places(source, fragment, first, len(part))
@@ -156,13 +157,12 @@ def _encode_products(source: ProductFeed, fragment: Fragment, shards: _Shards, k
             rows = Positions.pack([places[index] for index in refused])
             shards.refuse(rows, [(part[index].reason, None) for index in refused])
         products = [part[index] for index in parsed]
-        keys = [_find_key(product, kind) for product in products]
-        if kind == "product_keys":
+        keys = [_hash_key(product.get(key)) for product in products]
+        if key == "product_key":
             products = [product.get("product_key") for product in products]
         shards.add_products(keys, products, Positions.pack([places[index] for index in parsed]))
 
 
-def _find_key(product: Mapping[str, Any], kind: RowKind) -> int:
-    """Return what decides the shard of a product."""
-    name = product.get("product_key" if kind == "product_keys" else "id")
-    return int.from_bytes(sha256(str(name).encode(errors="replace")).digest()[:8])
+def _hash_key(value: object) -> int:
+    """Return the number that decides the shard of a product."""
+    return int.from_bytes(sha256(str(value).encode(errors="replace")).digest()[:8])

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from dask.delayed import delayed
 from distributed import get_worker
 
-from svc_async.batch.settings import Reading
+from svc_async.batch.job import Job
 from svc_async.cluster.encode import encode_fragment
 from svc_async.cluster.pieces import Piece
-from svc_async.cluster.plan import Fragment, SourcePlan, SourceSettings
+from svc_async.cluster.plan import Fragment, SourcePlan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ def _estimate_size(fragment: Fragment) -> int:
 
 
 def exchange(
-    plan: SourcePlan, reading: Reading, *, shards: int, topic: str | None = None, most_pieces: int = MOST_PIECES
+    plan: SourcePlan, *, shards: int, topic: str | None = None, most_pieces: int = MOST_PIECES
 ) -> Sequence[Any]:
     """Return the rows of each shard, not computed yet: as arguments of a task they are pieces.
 
@@ -62,39 +62,30 @@ def exchange(
 
     Args:
         plan: the source.
-        reading: how users are encoded.
         shards: the number of shards.
         topic: where each fragment is announced when it is encoded.
         most_pieces: how many pieces are exchanged as tasks.
     """
     if len(plan.fragments) * shards > most_pieces:
-        return _shuffle(plan, reading, shards, topic)
+        return _shuffle(plan, shards, topic)
     encode = delayed(_encode_pieces, pure=True)
-    encoded: list[Any] = [
-        encode(fragment, source=plan.settings, reading=reading, shards=shards, topic=topic)
-        for fragment in plan.fragments
-    ]
+    encoded: list[Any] = [encode(fragment, job=plan.job, shards=shards, topic=topic) for fragment in plan.fragments]
     return [[pieces[shard] for pieces in encoded] for shard in range(shards)]
 
 
-def encode_each(plan: SourcePlan, reading: Reading, *, topic: str | None = None) -> Sequence[Any]:
+def encode_each(plan: SourcePlan, *, topic: str | None = None) -> Sequence[Any]:
     """Return the rows of each fragment like `exchange`, where those of one key need not meet: a fragment is a shard.
 
     Args:
         plan: the source.
-        reading: how users are encoded.
         topic: where each fragment is announced when it is encoded.
     """
     encode = delayed(_encode_pieces, pure=True)
-    return [
-        encode(fragment, source=plan.settings, reading=reading, shards=1, topic=topic) for fragment in plan.fragments
-    ]
+    return [encode(fragment, job=plan.job, shards=1, topic=topic) for fragment in plan.fragments]
 
 
-def _encode(
-    fragment: Fragment, *, source: SourceSettings, reading: Reading, shards: int, topic: str | None
-) -> Sequence[bytes]:
-    contents = encode_fragment(fragment, source=source, reading=reading, shards=shards)
+def _encode(fragment: Fragment, *, job: Job, shards: int, topic: str | None) -> Sequence[bytes]:
+    contents = encode_fragment(fragment, job=job, shards=shards)
     if topic is not None:
         get_worker().log_event(topic, {"fragment": (fragment.file.source.path, fragment.number)})
     return contents
@@ -104,15 +95,14 @@ def _encode_pieces(fragment: Fragment, **settings: Any) -> Sequence[Piece]:
     return [Piece(content) for content in _encode(fragment, **settings)]
 
 
-def _shuffle(plan: SourcePlan, reading: Reading, shards: int, topic: str | None) -> Sequence[Any]:
+def _shuffle(plan: SourcePlan, shards: int, topic: str | None) -> Sequence[Any]:
     """Return the rows of each shard by Dask's shuffle, which moves records of frames."""
     from dask import dataframe  # noqa: PLC0415 - seconds of CPU on each worker, for very large jobs only
 
     frames = dataframe.from_map(
         _build_frame,
         plan.fragments,
-        source=plan.settings,
-        reading=reading,
+        job=plan.job,
         shards=shards,
         topic=topic,
         meta=_make_frame([], []),

@@ -13,8 +13,10 @@ from typing import Any, BinaryIO
 
 import attrs
 
+from svc_async.batch.job import Job
 from svc_async.cluster.files import StoredFile
-from svc_async.cluster.plan import Fragment, SourceSettings
+from svc_async.cluster.plan import Fragment
+from svc_async.jobs.run import find_vocabulary
 from svc_async.sources.blocks.files import ByteReader, Input, open_shared
 from svc_async.sources.blocks.parquet_bounds import MAX_FOOTER
 from svc_async.sources.detect import open_feed, open_source
@@ -34,7 +36,7 @@ _BEYOND = 128
 
 
 @contextmanager
-def open_fragment(fragment: Fragment, settings: SourceSettings) -> Generator[Any]:
+def open_fragment(fragment: Fragment, job: Job) -> Generator[Any]:
     """Open the rows of a fragment, as a `UserSource` or a `ProductFeed`; positions count them from 0.
 
     Raises:
@@ -45,10 +47,10 @@ def open_fragment(fragment: Fragment, settings: SourceSettings) -> Generator[Any
     stored.check_unchanged()
     with ExitStack() as stack:
         if fragment.group is not None:
-            source = stack.enter_context(_open_row_group(fragment, fragment.group, stored, settings))
+            source = stack.enter_context(_open_row_group(fragment, fragment.group, stored, job))
         else:
             text = stored if fragment.end is None else _FragmentText.read(fragment, fragment.end, stored)
-            source = stack.enter_context(closing(open_planned(text, fragment.file.format, settings)))
+            source = stack.enter_context(closing(open_planned(text, fragment.file.format, job)))
         yield source
     stored.check_unchanged()
 
@@ -71,21 +73,21 @@ def list_places(source: ReplayableSource, fragment: Fragment, first: int, count:
     return range(start, start + count)
 
 
-def open_planned(file: Input, format_: str, settings: SourceSettings) -> Any:
+def open_planned(file: Input, format_: str, job: Job) -> Any:
     """Open a whole file, or the text of a fragment, with the reader of its format.
 
     Raises:
         UnusableFile: it cannot be used.
         InvalidArgument: the settings cannot be used.
     """
-    open_: Callable[..., Any] = open_feed if settings.is_feed else open_source
-    header = settings.header if format_ in {"csv", "tsv"} else None
-    return open_(file, format=format_, encoding=settings.encoding, header=header, **list_reader_settings(settings))
+    open_: Callable[..., Any] = open_feed if job.target.kind == "catalog" else open_source
+    header = job.file.header if format_ in {"csv", "tsv"} else None
+    return open_(file, format=format_, encoding=job.file.encoding, header=header, **list_reader_settings(job))
 
 
-def list_reader_settings(settings: SourceSettings) -> Mapping[str, Any]:
+def list_reader_settings(job: Job) -> Mapping[str, Any]:
     """Return the settings that the readers of all formats have."""
-    return {"mapping": settings.mapping, "vocabulary": settings.vocabulary, "empty": settings.empty}
+    return {"mapping": job.file.mapping, "vocabulary": find_vocabulary(job), "empty": job.file.empty}
 
 
 @attrs.frozen(kw_only=True)
@@ -147,16 +149,16 @@ def _read_exactly(file: ByteReader, size: int) -> bytes:
 
 @contextmanager
 def _open_row_group(
-    fragment: Fragment, group: int, stored: StoredFile, settings: SourceSettings
+    fragment: Fragment, group: int, stored: StoredFile, job: Job
 ) -> Generator[ParquetSource | TableFeed]:
     part = RowGroupPart(group=group, first=fragment.start, rows=(fragment.end or 0) - fragment.start)
     with ExitStack() as stack:
         copy = None if stored.is_local else stack.enter_context(closing(_SparseCopy(stored)))
-        source = ParquetSource(copy or stored, part=part, **list_reader_settings(settings))
+        source = ParquetSource(copy or stored, part=part, **list_reader_settings(job))
         stack.enter_context(closing(source))
         if copy is not None:
             copy.fetch([(start, size + _BEYOND) for start, size in source.list_ranges(group)])
-        yield TableFeed(source) if settings.is_feed else source
+        yield TableFeed(source) if job.target.kind == "catalog" else source
 
 
 class _SparseCopy:

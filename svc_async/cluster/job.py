@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from svc_async.batch.job import Job, to_plain
+from svc_async.batch.job import to_plain
 from svc_async.batch.report import Failure, Report
 from svc_async.cluster.failures import read_block
 from svc_async.cluster.plan import SourcePlan
@@ -40,13 +40,11 @@ class JobPart:
     """The rows of a job that go to one list, and the shards that they are divided into.
 
     Attributes:
-        job: their job.
-        plan: the fragments of their source.
+        plan: their job, and the fragments of its source.
         first: the number of the first shard.
         shards: how many shards there are.
     """
 
-    job: Job
     plan: SourcePlan
     first: int
     shards: int
@@ -54,7 +52,7 @@ class JobPart:
     @property
     def is_exchanged(self) -> bool:
         """Whether rows of one key have to be brought together; otherwise, each fragment is a shard."""
-        return self.job.settings.ordered and len(self.plan.fragments) > 1
+        return self.plan.job.settings.ordered and len(self.plan.fragments) > 1
 
     @property
     def numbers(self) -> range:
@@ -64,20 +62,19 @@ class JobPart:
     @property
     def about(self) -> Mapping[str, Any]:
         """What identifies it: all but the settings that may differ between the runs of a job."""
-        plain = to_plain(self.job)
+        plain = to_plain(self.plan.job)
         fields = {name: plain[name] for name in ("target", "operation", "effective_at", "expires_at", "reading")}
-        return {**fields, "ordering": self.job.settings.ordering, "source": self.plan.digest}
+        return {**fields, "ordering": self.plan.job.settings.ordering, "source": self.plan.digest}
 
 
 @attrs.frozen(kw_only=True)
 class ShardTask:
-    """What a worker needs to know to send a shard, besides its rows.
+    """The shard that a worker sends, besides its rows and the plan of its job.
 
     Attributes:
         name: the name of the job.
         run: the run of the job.
         number: the shard, among those of the whole job.
-        job: the job with its rows.
         settings: how the worker opens its session.
         topic: where it announces its progress.
     """
@@ -85,7 +82,6 @@ class ShardTask:
     name: str
     run: int
     number: int
-    job: Job
     settings: WorkerSettings
     topic: str
 

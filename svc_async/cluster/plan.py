@@ -7,70 +7,19 @@ with another source.
 from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import msgspec
 
+from svc_async.batch.job import Job, SourceSpec
 from svc_async.cluster.files import SourceFile
 from svc_async.errors import InvalidArgument, UnusableFile
-from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
-from svc_async.users.identifiers import IDENTIFIERS
-from svc_async.users.names import USERS, Vocabulary
 
-__all__ = ["Fragment", "PlannedFile", "RowKind", "SourcePlan", "SourceSettings"]
+__all__ = ["Fragment", "PlannedFile", "SourcePlan"]
 
-_FORMAT = 1
+_FORMAT = 2
 """The version of the encoding; it changes whenever an older version would misread a plan."""
-_FRAGMENT_SIZE = 16_777_216
-_MAX_FRAGMENT = 67_108_864
-
-RowKind = Literal["users", "products", "product_keys"]
-
-_FEEDS: Mapping[str, Vocabulary] = MappingProxyType({"products": PRODUCTS, "product_keys": PRODUCT_KEYS})
-
-
-@attrs.frozen(kw_only=True)
-class SourceSettings:
-    """What rows a source has, and how its files are read: as one file by `open_source` or `open_feed`.
-
-    Attributes:
-        kind: what a row is.
-        identifiers: the identifiers that users may have.
-        format: the format of its files; detected from the content of each if None.
-        mapping: from names of columns to the service's keys.
-        encoding: the encoding of text, if it is not Unicode.
-        empty: what stands for no value, such as `n/a`.
-        header: the names of the columns of CSV files without a header.
-        fragment_size: bytes of text in a fragment, up to 64 MiB.
-
-    Raises:
-        InvalidArgument: a fragment would be empty or too large.
-    """
-
-    kind: RowKind = "users"
-    identifiers: tuple[str, ...] = tuple(IDENTIFIERS)
-    format: str | None = None
-    mapping: Mapping[str, str] = attrs.field(factory=dict)
-    encoding: str | None = None
-    empty: tuple[str, ...] = ()
-    header: tuple[str, ...] | None = None
-    fragment_size: int = _FRAGMENT_SIZE
-
-    def __attrs_post_init__(self) -> None:
-        if not 1 <= self.fragment_size <= _MAX_FRAGMENT:
-            raise InvalidArgument("fragment_size", f"must be 1 to {_MAX_FRAGMENT:,} bytes")
-
-    @property
-    def is_feed(self) -> bool:
-        """Whether the files are product feeds."""
-        return self.kind in _FEEDS
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """What columns may contain."""
-        return _FEEDS[self.kind] if self.is_feed else USERS.restrict_to(self.identifiers)
 
 
 @attrs.frozen(kw_only=True)
@@ -123,24 +72,24 @@ class Fragment:
 
 @attrs.frozen(slots=False)
 class SourcePlan:
-    """The files of a source, and its fragments in their order.
+    """The files of the source of a job, and its fragments in their order.
 
     Attributes:
-        settings: how it is read.
-        files: its files.
+        job: the job.
+        files: the files.
         fragments: the fragments; each file that has rows has at least one.
     """
 
-    settings: SourceSettings
+    job: Job
     files: tuple[PlannedFile, ...]
     fragments: tuple[Fragment, ...]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return plain values for JSON, from which `from_plain` makes an equal plan."""
+        """Return plain values for JSON, from which `from_plain` makes an equal plan of the job."""
         numbers = {file.source.path: number for number, file in enumerate(self.files)}
         return {
             "format": _FORMAT,
-            "settings": msgspec.to_builtins(self.settings),
+            "source": msgspec.to_builtins(_get_settings(self.job)),
             "files": msgspec.to_builtins(self.files),
             "fragments": [
                 [numbers[each.file.source.path], each.start, each.end, each.before, each.group]
@@ -149,16 +98,16 @@ class SourcePlan:
         }
 
     @classmethod
-    def from_plain(cls, plain: object) -> "SourcePlan":
-        """Return the plan that plain values describe.
+    def from_plain(cls, plain: object, job: Job) -> "SourcePlan":
+        """Return the plan of a job that plain values describe.
 
         Raises:
-            InvalidArgument: they describe none that this version can read.
+            InvalidArgument: this version cannot read it.
         """
         if not isinstance(plain, Mapping) or plain.get("format") != _FORMAT:
             raise InvalidArgument("plan", f"must be of format {_FORMAT}, which this version reads")
         try:
-            settings = msgspec.convert(plain.get("settings"), SourceSettings)
+            source = msgspec.convert(plain.get("source"), SourceSpec)
             files = msgspec.convert(plain.get("files"), tuple[PlannedFile, ...])
             parts = msgspec.convert(plain.get("fragments"), list[tuple[int, int, int | None, int, int | None]])
             fragments = tuple(
@@ -167,7 +116,8 @@ class SourcePlan:
             )
         except (msgspec.ValidationError, IndexError) as error:
             raise InvalidArgument("plan", f"cannot be read: {error}") from None
-        return cls(settings, files, fragments)
+        source = attrs.evolve(source, path=job.file.path, fingerprint=job.file.fingerprint)
+        return cls(attrs.evolve(job, source=source), files, fragments)
 
     @cached_property
     def digest(self) -> str:
@@ -181,7 +131,7 @@ class SourcePlan:
             UnusableFile: the files, their order or their settings differ; the message names the first difference.
         """
         where, advice = self.files[0].source.path, "restore it, or begin a job of another name"
-        if attrs.evolve(self.settings, fragment_size=1) != attrs.evolve(stored.settings, fragment_size=1):
+        if _get_settings(self.job) != _get_settings(stored.job):
             raise UnusableFile("source", where, f"is read with other settings than the job was begun with; {advice}")
         for now, before in zip(self.files, stored.files, strict=False):
             if now.source.path != before.source.path:
@@ -195,3 +145,8 @@ class SourcePlan:
         if len(self.files) != len(stored.files):
             problem = f"belongs to {len(self.files):,} files, but the job was begun with {len(stored.files):,}"
             raise UnusableFile("source", where, f"{problem}; {advice}")
+
+
+def _get_settings(job: Job) -> SourceSpec:
+    """Return how the source of a job is read, whatever its path: a plan lists the files that this stands for."""
+    return attrs.evolve(job.file, path="-", fingerprint=None)

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -11,22 +11,22 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch.job import SourceSpec
+from svc_async.batch.job import Job
 from svc_async.cluster.cuts import CsvRecords, Cut, JsonRecords, TextRecords, find_cuts, find_head, is_splittable
 from svc_async.cluster.files import SourceFile, SourceUnavailable, StoredFile, list_files
 from svc_async.cluster.fragments import open_planned
-from svc_async.cluster.plan import Fragment, PlannedFile, RowKind, SourcePlan, SourceSettings
+from svc_async.cluster.plan import Fragment, PlannedFile, SourcePlan
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.files import ByteReader, unusable
 from svc_async.sources.csv_table import CsvLayout
 from svc_async.sources.detect import detect_format
 from svc_async.sources.table_feeds import TableFeed
-from svc_async.users.identifiers import IDENTIFIERS
 
-__all__ = ["plan_in_thread", "plan_source", "plan_spec"]
+__all__ = ["plan_in_thread", "plan_source"]
 
 FRAGMENT_ROWS = 524_288
 """Rows of a fragment: lines of text, or rows of a row group, which is divided if it has more."""
+_FRAGMENT_SIZE = 16_777_216
 _MAX_WHOLE = 67_108_864
 """Bytes of a file that cannot be divided, when it is not compressed."""
 _MAX_FRAGMENTS = 100_000
@@ -37,18 +37,18 @@ _THREADS = 8
 
 
 def plan_source(
-    paths: str | Sequence[str],
-    settings: SourceSettings,
+    job: Job,
     *,
+    fragment_size: int = _FRAGMENT_SIZE,
     block_size: int = _BLOCK,
     stop: threading.Event | None = None,
 ) -> SourcePlan:
-    """Plan a source; blocks, and reads each file of text once.
+    """Plan the source of a job; blocks, and reads each file of text once.
 
     Args:
-        paths: paths, URLs, patterns such as `s3://bucket/customers/*.parquet`, and folders. Their files are read in
-            this order, those of a pattern or a folder in the order of their paths.
-        settings: how they are read.
+        job: the job. The path of its source is a path, a URL, a folder, or a pattern such as
+            `s3://bucket/customers/*.parquet`; the files of a pattern or a folder are read in the order of their paths.
+        fragment_size: bytes of text in a fragment.
         block_size: bytes of text that are read at a time.
         stop: ends the planning when it is set.
 
@@ -57,75 +57,42 @@ def plan_source(
         InvalidArgument: a setting cannot be used, or a package for a URL is missing.
         SourceUnavailable: a storage cannot be read.
     """
-    found = chain.from_iterable(map(list_files, [paths] if isinstance(paths, str) else paths))
-    files = list({file.path: file for file in found}.values())
-    if not files:
-        raise InvalidArgument("source", "must name at least one file")
+    files = list_files(job.file.path)
     with ThreadPoolExecutor(_THREADS) as pool:
-        plan = partial(_plan_file, settings=settings, block_size=block_size, stop=stop or threading.Event())
+        plan = partial(
+            _plan_file, job=job, fragment_size=fragment_size, block_size=block_size, stop=stop or threading.Event()
+        )
         parts = list(pool.map(plan, files))
     fragments = [
         attrs.evolve(fragment, number=number)
         for number, fragment in enumerate(chain.from_iterable(each for _, each in parts))
     ]
     if len(fragments) > _MAX_FRAGMENTS:
-        raise InvalidArgument("fragment_size", f"must be larger: the source has more than {_MAX_FRAGMENTS:,} fragments")
-    return SourcePlan(settings, tuple(file for file, _ in parts), tuple(fragments))
+        rule = f"must have at most {_MAX_FRAGMENTS:,} fragments: give each file more rows, or the job fewer files"
+        raise InvalidArgument("source", rule)
+    return SourcePlan(job, tuple(file for file, _ in parts), tuple(fragments))
 
 
-def plan_spec(
-    source: SourceSpec,
-    *,
-    kind: RowKind,
-    identifiers: Sequence[str] = tuple(IDENTIFIERS),
-    stop: threading.Event | None = None,
-) -> SourcePlan:
-    """Plan the source of a spec; blocks. Exceptions as of `plan_source`.
-
-    Args:
-        source: the source.
-        kind: what a row is.
-        identifiers: the identifiers that users may have.
-        stop: ends the planning when it is set.
-    """
-    settings = SourceSettings(
-        kind=kind,
-        identifiers=tuple(identifiers),
-        format=source.format,
-        mapping=dict(source.mapping),
-        encoding=source.encoding,
-        empty=source.empty,
-        header=source.header,
-    )
-    return plan_source(source.path, settings, stop=stop)
-
-
-async def plan_in_thread(plan: Callable[..., SourcePlan], *arguments: Any, **keywords: Any) -> SourcePlan:
-    """Return what a function plans in a thread, which ends soon if the caller is cancelled: a program waits for it.
-
-    Args:
-        plan: `plan_spec` or one of its kin, which takes `stop`.
-        arguments: of the function.
-        keywords: likewise.
-    """
+async def plan_in_thread(job: Job) -> SourcePlan:
+    """Plan the source of a job in a thread, which ends soon if the caller is cancelled: a program waits for it."""
     stop = threading.Event()
     try:
-        return await asyncio.to_thread(plan, *arguments, **keywords, stop=stop)
+        return await asyncio.to_thread(plan_source, job, stop=stop)
     finally:
         stop.set()
 
 
 def _plan_file(
-    file: SourceFile, *, settings: SourceSettings, block_size: int, stop: threading.Event
+    file: SourceFile, *, job: Job, fragment_size: int, block_size: int, stop: threading.Event
 ) -> tuple[PlannedFile, list[Fragment]]:
     _check_wanted(file.path, stop)
     stored = StoredFile(file)
     if not stored.size:
         raise unusable(stored.name, "is empty")
-    format_ = settings.format or detect_format(stored, feed=settings.is_feed)
-    with closing(open_planned(stored, format_, settings)) as source:
+    format_ = job.file.format or detect_format(stored, feed=job.target.kind == "catalog")
+    with closing(open_planned(stored, format_, job)) as source:
         planned = PlannedFile(source=file, format=format_)
-        planner = _FilePlanner(stored, planned, settings.fragment_size, block_size, stop)
+        planner = _FilePlanner(stored, planned, fragment_size, block_size, stop)
         table: Any = source.table if isinstance(source, TableFeed) else source
         if format_ == "parquet":
             return planner.divide_row_groups(table.row_groups)

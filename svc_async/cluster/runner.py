@@ -11,7 +11,6 @@ which are fenced, and a shard that is finished gives its report from there.
 """
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -30,8 +29,8 @@ from svc_async.batch.settings import Observers
 from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error, release
 from svc_async.cluster.exchange import choose_shards, encode_each, exchange
 from svc_async.cluster.job import JobPart, ShardOutcome, ShardTask, WorkerSettings, read_outcome
-from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
-from svc_async.cluster.planning import plan_in_thread, plan_spec
+from svc_async.cluster.plan import Fragment, SourcePlan
+from svc_async.cluster.planning import plan_in_thread
 from svc_async.cluster.worker.shard import send_shard
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import BatchError, InvalidArgument, Sent, SvcError, UnusableFile, UnusableState
@@ -45,7 +44,6 @@ _RETRIES = 3
 """How often Dask repeats a task that failed: a fragment on a storage that was away for a moment."""
 _STOP_TIMEOUT = 15.0
 """Seconds for which a cancelled job waits for its shards to end in good order."""
-_KINDS: Mapping[str, RowKind] = {"upload": "products", "remove": "product_keys"}
 
 
 async def run_jobs(
@@ -199,8 +197,8 @@ class _ClusterRun:
     async def run(self, jobs: Sequence[Job], shards: int | None) -> Sequence[Report]:
         self.watch.begin("planning")
         workers = await check_workers(self.client)
-        plans = await asyncio.gather(*(plan_in_thread(_make_plan, job) for job in jobs))
-        parts = _divide(jobs, plans, shards, workers)
+        plans = await asyncio.gather(*(_make_plan(job) for job in jobs))
+        parts = _divide(plans, shards, workers)
         taken = await self._take_up(parts)
         parts = _number(parts, taken.shards)
         self.watch.parts = [part.numbers for part in parts]
@@ -220,7 +218,7 @@ class _ClusterRun:
             raise make_damage_error(self.journal.name)
         if len(plans) == len(parts):
             for part, plain in zip(parts, plans, strict=True):
-                part.plan.check_same_source(SourcePlan.from_plain(plain))
+                part.plan.check_same_source(SourcePlan.from_plain(plain, part.plan.job))
         abouts = [part.about for part in parts]
         return await self._store.take_up(
             self.journal.name,
@@ -265,9 +263,9 @@ class _ClusterRun:
     def _build_tasks(self, part: JobPart, run: int, topic: str) -> Sequence[Any]:
         """Return the tasks of the shards that are not finished; what only others need is left out of the graph."""
         rows = (
-            exchange(part.plan, part.job.reading, shards=part.shards, topic=topic)
+            exchange(part.plan, shards=part.shards, topic=topic)
             if part.is_exchanged
-            else encode_each(part.plan, part.job.reading, topic=topic)
+            else encode_each(part.plan, topic=topic)
         )
         send = delayed(send_shard, pure=False)
         plan = delayed(part.plan, pure=False)  # one for all of its shards
@@ -276,7 +274,7 @@ class _ClusterRun:
             send(
                 contents,
                 plan,
-                ShardTask(name=self.journal.name, run=run, number=number, job=part.job, settings=worker, topic=topic),
+                ShardTask(name=self.journal.name, run=run, number=number, settings=worker, topic=topic),
             )
             for number, contents in zip(part.numbers, rows, strict=True)
             if number not in self.watch.outcomes
@@ -306,11 +304,8 @@ class _ClusterRun:
         raise BatchError(message, report=report, sent=sent) from self.errors[0]
 
 
-def _make_plan(job: Job, stop: threading.Event) -> SourcePlan:
-    if job.target.kind == "do_not_reach_list":
-        plan = plan_spec(job.file, kind="users", identifiers=("email", "phone_number"), stop=stop)
-    else:
-        plan = plan_spec(job.file, kind=_KINDS[job.operation] if job.target.kind == "catalog" else "users", stop=stop)
+async def _make_plan(job: Job) -> SourcePlan:
+    plan = await plan_in_thread(job)
     for file in plan.files:
         _check_name(file.source.path)
     return plan
@@ -330,9 +325,9 @@ def _name(fragment: Fragment) -> tuple[str, int]:
     return fragment.file.source.path, fragment.number
 
 
-def _divide(jobs: Sequence[Job], plans: Sequence[SourcePlan], shards: int | None, workers: int) -> Sequence[JobPart]:
+def _divide(plans: Sequence[SourcePlan], shards: int | None, workers: int) -> Sequence[JobPart]:
     """Divide each source into shards."""
-    parts = [JobPart(job=job, plan=plan, first=0, shards=1) for job, plan in zip(jobs, plans, strict=True)]
+    parts = [JobPart(plan=plan, first=0, shards=1) for plan in plans]
     counts = [
         min(_MOST_SHARDS, shards or choose_shards(part.plan, workers))
         if part.is_exchanged

@@ -3,13 +3,11 @@
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, nullcontext
-from functools import partial
-from types import MappingProxyType
 from typing import Any, cast
 
 import attrs
 
-from svc_async.batch.job import Job, ListKind, Operation, TargetSpec
+from svc_async.batch.job import Job, TargetSpec
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.products.products import Products
@@ -21,24 +19,19 @@ from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT, open_feed, open_source
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
 from svc_async.sources.source import ProductFeed, ReplayableRows, ReplayableSource, UnparsedRow, UserSource
-from svc_async.users.names import USERS
+from svc_async.users.names import USERS, Vocabulary
 from svc_async.users.tables import Rows
 
-__all__ = ["check_access", "open_rows", "run"]
+__all__ = ["check_access", "find_vocabulary", "open_rows", "run"]
 
 _DO_NOT_REACH = USERS.restrict_to(["email", "phone_number"])  # contract DNR-03
-_SOURCES: Mapping[tuple[ListKind, Operation], Callable[..., ReplayableSource]] = MappingProxyType(
-    {
-        ("audience", "upload"): partial(open_source, vocabulary=USERS),
-        ("audience", "remove"): partial(open_source, vocabulary=USERS),
-        ("audience", "sync"): partial(open_source, vocabulary=USERS),
-        ("do_not_reach_list", "upload"): partial(open_source, vocabulary=_DO_NOT_REACH),
-        ("do_not_reach_list", "remove"): partial(open_source, vocabulary=_DO_NOT_REACH),
-        ("catalog", "upload"): partial(open_feed, vocabulary=PRODUCTS),
-        ("catalog", "remove"): partial(open_feed, vocabulary=PRODUCT_KEYS),
-        ("catalog", "sync"): partial(open_feed, vocabulary=PRODUCTS),
-    }
-)
+
+
+def find_vocabulary(job: Job) -> Vocabulary:
+    """Return what the columns of the source of a job may contain."""
+    if job.target.kind == "catalog":
+        return PRODUCT_KEYS if job.operation == "remove" else PRODUCTS
+    return USERS if job.target.kind == "audience" else _DO_NOT_REACH
 
 
 def open_rows(job: Job) -> ReplayableSource:
@@ -49,8 +42,10 @@ def open_rows(job: Job) -> ReplayableSource:
         UnusableFile: the file cannot be read.
     """
     source = job.file
-    return _SOURCES[job.target.kind, job.operation](
+    open_: Callable[..., ReplayableSource] = open_feed if job.target.kind == "catalog" else open_source
+    return open_(
         source.path,
+        vocabulary=find_vocabulary(job),
         format=source.format,
         mapping=source.mapping,
         encoding=source.encoding,

@@ -10,7 +10,7 @@ import pytest
 from svc_async import InvalidArgument
 from svc_async.batch.job import Job, SourceSpec, TargetSpec, from_plain, to_plain
 from svc_async.batch.settings import BatchSettings, Reading
-from svc_async.batch.sync.settings import SyncSettings
+from svc_async.batch.sync.settings import SyncObservers, SyncSettings
 
 AUDIENCE = TargetSpec(kind="audience", account_id="18ce54d4x5t", list_id="1nmth")
 CATALOG = TargetSpec(kind="catalog", list_id="c1")
@@ -127,3 +127,15 @@ def test_a_do_not_reach_list_cannot_be_synced() -> None:
 def test_an_id_that_is_missing_is_named(target: TargetSpec, name: str) -> None:
     with pytest.raises(InvalidArgument, match=f"{name} must be given"):
         target.check()
+
+
+def test_a_job_of_a_process_is_detached_from_it() -> None:
+    class State:
+        def open_sync_tables(self, target: str) -> Any:
+            raise NotImplementedError
+
+    kept = Job(target=AUDIENCE, source=SOURCE, reading=Reading("DE"))
+    own: dict[str, Any] = {"journal": "a.journal", "cluster": object(), "shards": 3, "state": State()}
+    job = attrs.evolve(kept, observers=SyncObservers(progress=lambda _: None), **own)
+
+    assert pickle.loads(pickle.dumps(job.detach())) == kept == from_plain(to_plain(job))

@@ -8,24 +8,23 @@ from tempfile import mkdtemp
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from svc_async.batch.settings import Reading
 from svc_async.cluster.encode import encode_fragment
 from svc_async.cluster.parts import RefusedRows, read_parts
-from svc_async.cluster.plan import SourceSettings
 from svc_async.cluster.planning import plan_source
 from svc_async.errors import UnusableFile
 from tests.support.bounded_process import MIB, check_linear, measure_peaks
+from tests.support.plans import describe
 
 
 def encode(path: str, fragment_size: int = 16 * MIB) -> list[object]:
     """Plan a file and encode its fragments one by one; return how many rows it has, and what is wrong with it."""
     try:
-        plan = plan_source(path, SourceSettings(mapping={"*": "-", "email": "email"}, fragment_size=fragment_size))
+        plan = plan_source(describe(path, mapping={"*": "-", "email": "email"}), fragment_size=fragment_size)
     except UnusableFile as error:
         return [0, error.problem]
     rows, problem = 0, ""
     for fragment in plan.fragments:
-        pieces = encode_fragment(fragment, source=plan.settings, reading=Reading(), shards=16)
+        pieces = encode_fragment(fragment, job=plan.job, shards=16)
         for part in (part for piece in pieces if piece for part in read_parts(piece, {})[1]):
             rows += len(part.rows)
             if isinstance(part, RefusedRows):

@@ -8,14 +8,14 @@ import pytest
 from dask.base import compute
 from dask.delayed import delayed
 
-from svc_async.batch.settings import Reading
 from svc_async.cluster.exchange import choose_shards, encode_each, exchange
 from svc_async.cluster.files import SourceFile
 from svc_async.cluster.pieces import Piece
-from svc_async.cluster.plan import Fragment, PlannedFile, SourcePlan, SourceSettings
+from svc_async.cluster.plan import Fragment, PlannedFile, SourcePlan
 from svc_async.cluster.planning import plan_source
 from svc_async.cluster.shard_rows import ShardRows
 from tests.support.cluster_jobs import open_cluster
+from tests.support.plans import describe
 
 pytestmark = pytest.mark.timeout(300)  # the shuffle imports for seconds
 
@@ -33,7 +33,7 @@ def make_table(offset: int) -> str:
 def plan(tmp_path: Path) -> SourcePlan:
     for number in range(3):
         (tmp_path / f"{number}.csv").write_text(make_table(ROWS * number))
-    return plan_source(str(tmp_path / "*.csv"), SourceSettings(fragment_size=800), block_size=200)
+    return plan_source(describe(tmp_path / "*.csv"), fragment_size=800, block_size=200)
 
 
 Compute = Callable[[Sequence[Any]], Awaitable[Sequence[Sequence[Piece]]]]
@@ -77,14 +77,12 @@ def list_users(shard: ShardRows) -> Sequence[tuple[int, str]]:
 async def test_rows_of_a_key_meet_in_one_shard_in_their_order(
     plan: SourcePlan, most_pieces: int, compute_all: Compute
 ) -> None:
-    settings = Reading()
-
     async def exchange_all() -> Sequence[ShardRows]:
-        tasks = exchange(plan, settings, shards=SHARDS, most_pieces=most_pieces)
+        tasks = exchange(plan, shards=SHARDS, most_pieces=most_pieces)
         return read_all(await compute_all(tasks), plan)
 
     shards = await exchange_all()
-    fragments = read_all(await compute_here(encode_each(plan, settings)), plan)
+    fragments = read_all(await compute_here(encode_each(plan)), plan)
     assert len(fragments) == len(plan.fragments) > SHARDS
     assert sum(map(len, shards)) == sum(map(len, fragments)) == 3 * ROWS
     by_shard = list(map(list_users, shards))
@@ -98,8 +96,8 @@ async def test_rows_of_a_key_meet_in_one_shard_in_their_order(
 async def test_source_without_rows_has_empty_shards(tmp_path: Path) -> None:
     path = tmp_path / "customers.csv"
     path.write_text("email")
-    plan = plan_source(str(path), SourceSettings())
-    found = await compute_here(exchange(plan, Reading(), shards=2))
+    plan = plan_source(describe(path))
+    found = await compute_here(exchange(plan, shards=2))
     assert list(map(len, read_all(found, plan))) == [0, 0]
 
 
@@ -121,6 +119,6 @@ async def test_source_without_rows_has_empty_shards(tmp_path: Path) -> None:
 def test_each_worker_sends_as_many_shards(fragments: int, rows: int, workers: int, shards: int) -> None:
     file = PlannedFile(source=SourceFile(path="customers.parquet", size=1, version="1"), format="parquet")
     parts = [Fragment(number=number, file=file, end=rows, group=number) for number in range(fragments)]
-    plan = SourcePlan(SourceSettings(), (file,), tuple(parts))
+    plan = SourcePlan(describe("customers.parquet"), (file,), tuple(parts))
     assert choose_shards(plan, workers) == shards
     assert shards % max(1, workers) == 0

@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 from svc_async.cluster import planning
 from svc_async.cluster.files import StoredFile
 from svc_async.cluster.fragments import open_fragment
-from svc_async.cluster.plan import SourcePlan, SourceSettings
+from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.planning import plan_source
 from svc_async.errors import UnusableFile
 from svc_async.sources.detect import open_source
 from tests.support.files import read_rows
 from tests.support.object_store import Bucket
+from tests.support.plans import describe
 
-SETTINGS = SourceSettings(mapping={"unused": "-"})
+MAPPING = {"unused": "-"}
 
 
 def write_table(columns: Mapping[str, Any], **options: Any) -> bytes:
@@ -44,12 +45,12 @@ def make_table(rows: int, **options: Any) -> bytes:
 
 def read_fragments(plan: SourcePlan) -> Iterator[tuple[Any, ...]]:
     for fragment in plan.fragments:
-        with open_fragment(fragment, plan.settings) as source:
+        with open_fragment(fragment, plan.job) as source:
             yield from read_rows(source)
 
 
 def read_whole(path: Path) -> list[tuple[Any, ...]]:
-    with closing(open_source(path, mapping=SETTINGS.mapping)) as source:
+    with closing(open_source(path, mapping=MAPPING)) as source:
         return read_rows(source)
 
 
@@ -63,7 +64,7 @@ def test_fragments_of_row_groups_are_the_whole_file(
         path = tmp_path / "customers.parquet"
         path.write_bytes(make_table(rows, row_group_size=group_size))
         monkeypatch.setattr(planning, "FRAGMENT_ROWS", fragment_rows)
-        plan = plan_source(str(path), SETTINGS)
+        plan = plan_source(describe(path, mapping=MAPPING))
         assert all((each.end or 0) - each.start <= fragment_rows for each in plan.fragments)
         assert list(read_fragments(plan)) == read_whole(path)
         ends = [each.before + (each.end or 0) - each.start for each in plan.fragments]
@@ -79,7 +80,7 @@ def test_only_the_columns_of_a_row_group_are_fetched(
     content = make_table(20_000, row_group_size=5_000, compression=compression, use_dictionary=["handle"])
     path = tmp_path / "customers.parquet"
     path.write_bytes(content)
-    plan = plan_source(bucket.write("customers.parquet", content), SETTINGS)
+    plan = plan_source(describe(bucket.write("customers.parquet", content), mapping=MAPPING))
     read, sizes = StoredFile.read, list[int]()
 
     def count(file: StoredFile, start: int, end: int) -> bytes:
@@ -96,11 +97,11 @@ def test_damage_is_named_by_the_row_of_the_file(bucket: Bucket) -> None:
     content = bytearray(make_table(2_000, row_group_size=1_000, compression="none", use_dictionary=False))
     at = content.index(b"user1500@")
     content[at] = 0xFF
-    plan = plan_source(bucket.write("customers.parquet", bytes(content)), SETTINGS)
-    with open_fragment(plan.fragments[0], SETTINGS) as source:
+    plan = plan_source(describe(bucket.write("customers.parquet", bytes(content)), mapping=MAPPING))
+    with open_fragment(plan.fragments[0], plan.job) as source:
         assert len(read_rows(source)) == 1_000
     with (
         pytest.raises(UnusableFile, match="has text that is not UTF-8 in row 1501 of column 'email'"),
-        open_fragment(plan.fragments[1], SETTINGS) as source,
+        open_fragment(plan.fragments[1], plan.job) as source,
     ):
         read_rows(source)

@@ -10,19 +10,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-import attrs
 import pytest
 
+from svc_async.batch.job import Job
 from svc_async.cluster import planning
 from svc_async.cluster.files import SourceUnavailable, list_files
 from svc_async.cluster.fragments import open_fragment
-from svc_async.cluster.plan import SourcePlan, SourceSettings
+from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.planning import plan_in_thread, plan_source
 from svc_async.errors import InvalidArgument, UnusableFile
 from tests.support.files import Write, read_rows
 from tests.support.object_store import Bucket
+from tests.support.plans import describe
 
-SETTINGS = SourceSettings(fragment_size=30)
+SIZE = 30
+"""Bytes of a fragment."""
 CSV = "email\n" + "".join(f"user{number}@example.com\n" for number in range(10))
 
 
@@ -52,7 +54,7 @@ def list_paths(plan: SourcePlan, start: str) -> Sequence[str]:
 def test_files_of_folders_and_patterns_come_in_the_order_of_their_paths(
     folder: Path, pattern: str, expected: Sequence[str]
 ) -> None:
-    assert list_paths(plan_source(f"{folder}{pattern}", SETTINGS), str(folder)) == expected
+    assert list_paths(plan_source(describe(f"{folder}{pattern}"), fragment_size=SIZE), str(folder)) == expected
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
@@ -92,79 +94,73 @@ def test_files_of_a_bucket_are_found_likewise(bucket: Bucket, pattern: str) -> N
     bucket.write("customers/empty.csv", b"")
     start = f"{bucket.url}/customers"
     found = {"": ["/a.csv", "/b.csv", "/part=1/c.csv"], "/*.csv": ["/a.csv", "/b.csv"], "/a.csv": ["/a.csv"]}
-    plan = plan_source(f"{start}{pattern}", SETTINGS)
+    plan = plan_source(describe(f"{start}{pattern}"), fragment_size=SIZE)
     assert list_paths(plan, start) == found[pattern]
     rows = []
     for fragment in plan.fragments:
-        with open_fragment(fragment, SETTINGS) as source:
+        with open_fragment(fragment, plan.job) as source:
             rows += read_rows(source)
     assert rows == [(f"user{number}@example.com",) for number in range(10)] * len(plan.files)
 
 
-def test_files_of_several_paths_keep_their_order_and_count_once(folder: Path) -> None:
-    plan = plan_source([f"{folder}/b.csv", f"file://{folder}/*.csv"], SETTINGS)
-    assert list_paths(plan, str(folder)) == ["/b.csv", "/a.csv"]
-    assert [fragment.number for fragment in plan.fragments] == list(range(len(plan.fragments)))
-
-
 def test_plan_survives_json_and_pickle(folder: Path) -> None:
-    plan = plan_source(str(folder), attrs.evolve(SETTINGS, mapping={"*": "-"}, empty=("n/a",)))
-    again = SourcePlan.from_plain(json.loads(json.dumps(plan.to_plain())))
+    plan = plan_source(describe(folder, mapping={"*": "-"}, empty=("n/a",)), fragment_size=SIZE)
+    again = SourcePlan.from_plain(json.loads(json.dumps(plan.to_plain())), describe(folder))
     assert again == plan == pickle.loads(pickle.dumps(plan))
     assert again.digest == plan.digest
-    assert plan_source(f"{folder}/a.csv", SETTINGS).digest != plan.digest
+    assert plan_source(describe(f"{folder}/a.csv"), fragment_size=SIZE).digest != plan.digest
 
 
-@pytest.mark.parametrize("plain", [None, {}, {"format": 2}, {"format": 1, "files": []}])
+@pytest.mark.parametrize("plain", [None, {}, {"format": 1}, {"format": 2, "files": []}])
 def test_plan_of_another_form_is_refused(plain: object) -> None:
     with pytest.raises(InvalidArgument, match="plan "):
-        SourcePlan.from_plain(plain)
+        SourcePlan.from_plain(plain, describe("people.csv"))
 
 
 def test_same_source_goes_on_whatever_the_size_of_its_fragments(folder: Path) -> None:
-    stored = plan_source(str(folder), SETTINGS)
-    plan_source(str(folder), SourceSettings()).check_same_source(stored)
+    stored = plan_source(describe(folder), fragment_size=SIZE)
+    plan_source(describe(folder)).check_same_source(stored)
 
 
 def test_other_source_is_refused_by_its_first_difference(folder: Path) -> None:
-    stored = plan_source(str(folder), SETTINGS)
+    stored = plan_source(describe(folder), fragment_size=SIZE)
     with pytest.raises(UnusableFile, match="a.csv is read with other settings than the job was begun with"):
-        plan_source(str(folder), attrs.evolve(SETTINGS, empty=("n/a",))).check_same_source(stored)
+        plan_source(describe(folder, empty=("n/a",)), fragment_size=SIZE).check_same_source(stored)
     os.utime(folder / "b.csv", ns=(0, 0))
     with pytest.raises(UnusableFile, match="b.csv has changed since the job was begun: its size, ETag or mod"):
-        plan_source(str(folder), SETTINGS).check_same_source(stored)
-    stored = plan_source(str(folder), SETTINGS)
+        plan_source(describe(folder), fragment_size=SIZE).check_same_source(stored)
+    stored = plan_source(describe(folder), fragment_size=SIZE)
     (folder / "part=1" / "c.csv").unlink()
     with pytest.raises(UnusableFile, match="belongs to 2 files, but the job was begun with 3; restore it, or begin"):
-        plan_source(str(folder), SETTINGS).check_same_source(stored)
+        plan_source(describe(folder), fragment_size=SIZE).check_same_source(stored)
     (folder / "aa.csv").write_text(CSV)
     with pytest.raises(UnusableFile, match="aa.csv is where the job was begun with .*b.csv: its files, or their ord"):
-        plan_source(str(folder), SETTINGS).check_same_source(stored)
+        plan_source(describe(folder), fragment_size=SIZE).check_same_source(stored)
 
 
 def test_object_that_was_replaced_is_another_source(bucket: Bucket) -> None:
     url = bucket.write("a.csv", CSV.encode())
-    stored = plan_source(url, SETTINGS)
+    stored = plan_source(describe(url), fragment_size=SIZE)
     bucket.write("a.csv", CSV.replace("user0", "user1").encode())
     with pytest.raises(UnusableFile, match="has changed since the job was begun"):
-        plan_source(url, SETTINGS).check_same_source(stored)
+        plan_source(describe(url), fragment_size=SIZE).check_same_source(stored)
     with (
         pytest.raises(SourceUnavailable, match="was changed while it was in use"),
-        open_fragment(stored.fragments[0], SETTINGS),
+        open_fragment(stored.fragments[0], stored.job),
     ):
         pass
     bucket.delete("a.csv")
-    with pytest.raises(SourceUnavailable, match="does not exist"), open_fragment(stored.fragments[0], SETTINGS):
+    with pytest.raises(SourceUnavailable, match="does not exist"), open_fragment(stored.fragments[0], stored.job):
         pass
 
 
 def test_file_that_a_worker_does_not_see_is_named(write: Write) -> None:
     path = write(CSV)
-    plan = plan_source(str(path), SETTINGS)
+    plan = plan_source(describe(path), fragment_size=SIZE)
     path.unlink()
     with (
         pytest.raises(SourceUnavailable, match="does not exist on this machine: every worker must see it"),
-        open_fragment(plan.fragments[0], SETTINGS),
+        open_fragment(plan.fragments[0], plan.job),
     ):
         pass
 
@@ -180,7 +176,7 @@ def test_file_that_a_worker_does_not_see_is_named(write: Write) -> None:
 def test_source_without_files_is_refused(tmp_path: Path, path: str, problem: str) -> None:
     (tmp_path / "empty.csv").touch()
     with pytest.raises(UnusableFile, match=problem):
-        plan_source(str(tmp_path / path), SETTINGS)
+        plan_source(describe(tmp_path / path), fragment_size=SIZE)
 
 
 @pytest.mark.parametrize(
@@ -194,23 +190,18 @@ def test_source_without_files_is_refused(tmp_path: Path, path: str, problem: str
 )
 def test_url_that_cannot_be_opened_is_refused_without_its_secrets(url: str, problem: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        plan_source(url, SETTINGS)
+        plan_source(describe(url), fragment_size=SIZE)
     assert problem in str(caught.value)
     assert "secret" not in str(caught.value)
-
-
-def test_source_has_a_path() -> None:
-    with pytest.raises(InvalidArgument, match="must name at least one file"):
-        plan_source([], SETTINGS)
 
 
 @pytest.mark.parametrize("bound", [1_000, pytest.param(planning._MAX_WHOLE, marks=pytest.mark.long)])
 def test_file_that_cannot_be_divided_has_a_bound(write: Write, monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
     monkeypatch.setattr(planning, "_MAX_WHOLE", bound)
     text = ("email\n" + "user@example.com\n" * (bound // 34 + 1)).encode("utf-16")
-    assert len(plan_source(str(write(text[:bound])), SETTINGS).fragments) == 1
+    assert len(plan_source(describe(write(text[:bound])), fragment_size=SIZE).fragments) == 1
     with pytest.raises(UnusableFile, match="cannot be divided, and has more than 64 MiB; write several files"):
-        plan_source(str(write(text[: bound + 2])), SETTINGS)
+        plan_source(describe(write(text[: bound + 2])), fragment_size=SIZE)
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -224,31 +215,32 @@ def test_storage_is_opened_by_pyarrow_if_its_package_is_missing(
         bucket.write(f"customers/{name}", CSV.encode())
     with monkeypatch.context() as missing:
         missing.setattr("fsspec.core.url_to_fs", refuse)
-        plan = plan_source(f"{bucket.url}/customers/*.csv", SETTINGS)
+        plan = plan_source(describe(f"{bucket.url}/customers/*.csv"), fragment_size=SIZE)
         assert list_paths(plan, f"{bucket.url}/customers") == ["/a.csv", "/b.csv"]
         assert plan.files[0].source.version.startswith("20")  # when it was modified, since pyarrow knows no ETag
         rows = []
         for fragment in plan.fragments:
-            with open_fragment(fragment, SETTINGS) as source:
+            with open_fragment(fragment, plan.job) as source:
                 rows += read_rows(source)
     assert rows == [(f"user{number}@example.com",) for number in range(10)] * 2
 
 
-async def test_a_plan_that_is_cancelled_is_not_read_to_its_end(tmp_path: Path) -> None:
+async def test_a_plan_that_is_cancelled_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "people.csv"
     path.write_text("email\n" + "somebody@example.com\n" * 1_000)
     began, ended = threading.Event(), threading.Event()
 
-    def plan(stop: threading.Event) -> SourcePlan:
+    def plan(job: Job, *, stop: threading.Event) -> SourcePlan:
         began.set()
         stop.wait()
         try:
-            return plan_source(str(path), SourceSettings(), stop=stop)
+            return plan_source(job, stop=stop)
         except SourceUnavailable:
             ended.set()
             raise
 
-    task = asyncio.ensure_future(plan_in_thread(plan))
+    monkeypatch.setattr(planning, "plan_source", plan)
+    task = asyncio.ensure_future(plan_in_thread(describe(path)))
     await asyncio.to_thread(began.wait)
     task.cancel()
     await asyncio.to_thread(ended.wait)

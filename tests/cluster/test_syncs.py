@@ -14,14 +14,13 @@ import pytest
 from distributed import Client, Scheduler, Worker
 
 from svc_async import BatchError
-from svc_async.batch.job import SourceSpec
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import Reading
 from svc_async.batch.sync.report import SyncReport
 from svc_async.cluster.clients import ClusterFailed
 from svc_async.cluster.files import SourceUnavailable
-from svc_async.cluster.planning import plan_spec
+from svc_async.cluster.planning import plan_source
 from svc_async.cluster.sync.fragment_slices import count_parts, read_fragment
 from svc_async.errors import TakenUpElsewhere, UnusableFile
 from svc_async.sandbox import Fault
@@ -32,6 +31,7 @@ from svc_async.users.encoding import BadIdentifiers
 from tests.support.cluster_jobs import Workbench, expect, mail, write_csv, write_parquet
 from tests.support.contract import PRODUCT
 from tests.support.object_store import Bucket
+from tests.support.plans import describe
 
 COUNT = 300
 LONG = pytest.mark.long("a sync on a cluster takes half a second")
@@ -87,7 +87,7 @@ async def test_a_large_fragment_is_fetched_in_parts(workbench: Workbench, tmp_pa
     names = ["nobody" if number in bad else mail(number) for number in range(count)]
     path = tmp_path / "people.csv"
     path.write_text("email\n" + "".join(f"{name:11000}\n" for name in names))
-    (fragment,) = plan_spec(SourceSpec(path=str(path)), kind="users").fragments
+    (fragment,) = plan_source(describe(path)).fragments
     assert count_parts(fragment) == 2
 
     async with workbench.open_users() as (users, state):
@@ -242,13 +242,9 @@ async def test_products_are_made_equal_to_feeds(workbench: Workbench, tmp_path: 
 def test_nothing_raw_leaves_a_worker(tmp_path: Path) -> None:
     path = write_csv(tmp_path, range(3))
     path.write_text(f"{path.read_text()}secret person\n")
-    plan = plan_spec(SourceSpec(path=str(path)), kind="users")
+    jobs = [describe(path, reading=Reading(bad_identifiers=choice)) for choice in get_args(BadIdentifiers)]
 
-    found = [
-        read_fragment(each, source=plan.settings, reading=Reading(bad_identifiers=choice))
-        for each in plan.fragments
-        for choice in get_args(BadIdentifiers)
-    ]
+    found = [read_fragment(each, job=job) for job in jobs for each in plan_source(job).fragments]
 
     assert [sum(part.count for part in parts) for parts in found] == [4, 4]
     assert not any(text in pickle.dumps(found) for text in (b"example", b"secret"))

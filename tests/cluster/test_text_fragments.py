@@ -2,23 +2,23 @@
 
 import bz2
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svc_async.batch.job import Job
 from svc_async.cluster import cuts
 from svc_async.cluster.fragments import open_fragment
-from svc_async.cluster.plan import SourcePlan, SourceSettings
+from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.planning import plan_source
 from svc_async.errors import UnusableFile
 from svc_async.sources.detect import open_source
 from tests.support.files import Write, read_rows
+from tests.support.plans import describe
 
 EXAMPLES = pytest.mark.parametrize("examples", [8, pytest.param(300, marks=pytest.mark.long)])
 Sizes = tuple[int, int]
@@ -46,8 +46,8 @@ def tables(draw: st.DrawFn) -> bytes:
     return (mark + end.join([header, *draw(st.permutations(lines))]) + draw(st.sampled_from(["", end]))).encode()
 
 
-def read_whole(path: Path, reading: SourceSettings) -> list[tuple[int | None, tuple[Any, ...]]]:
-    source = open_source(path, mapping=reading.mapping, encoding=reading.encoding, header=reading.header)
+def read_whole(job: Job) -> list[tuple[int | None, tuple[Any, ...]]]:
+    source = open_source(job.file.path, mapping=job.file.mapping, encoding=job.file.encoding, header=job.file.header)
     with closing(source):
         rows = read_rows(source)
         return [(source.find_line(position), row) for position, row in enumerate(rows)]
@@ -55,36 +55,35 @@ def read_whole(path: Path, reading: SourceSettings) -> list[tuple[int | None, tu
 
 def read_fragments(plan: SourcePlan) -> Iterator[tuple[int | None, tuple[Any, ...]]]:
     for fragment in plan.fragments:
-        with open_fragment(fragment, plan.settings) as source:
+        with open_fragment(fragment, plan.job) as source:
             rows = read_rows(source)
             yield from [(source.find_line(position), row) for position, row in enumerate(rows)]
 
 
-def read_in_parts(path: Path, reading: SourceSettings, block_size: int) -> Sequence[Any]:
-    return list(read_fragments(plan_source(str(path), reading, block_size=block_size)))
+def read_in_parts(job: Job, sizes: Sizes) -> Sequence[Any]:
+    return list(read_fragments(plan_source(job, fragment_size=sizes[0], block_size=sizes[1])))
 
 
 @EXAMPLES
 @pytest.mark.parametrize(
     "reading",
     [
-        pytest.param(SourceSettings(mapping={"*": "-"}), id="with a header"),
-        pytest.param(SourceSettings(header=("email", "handle")), id="without a header"),
+        pytest.param({"mapping": {"*": "-"}}, id="with a header"),
+        pytest.param({"header": ("email", "handle")}, id="without a header"),
     ],
 )
-def test_fragments_of_csv_are_the_whole_file(write: Write, reading: SourceSettings, examples: int) -> None:
+def test_fragments_of_csv_are_the_whole_file(write: Write, reading: Mapping[str, Any], examples: int) -> None:
     @settings(max_examples=examples)
     @given(tables(), SIZES)
     def check(text: bytes, sizes: Sizes) -> None:
-        path = write(text)
-        divided = attrs.evolve(reading, fragment_size=sizes[0])
+        job = describe(write(text), **reading)
         try:
-            whole = read_whole(path, divided)
+            whole = read_whole(job)
         except UnusableFile:
             with pytest.raises(UnusableFile):
-                read_in_parts(path, divided, sizes[1])
+                read_in_parts(job, sizes)
         else:
-            assert read_in_parts(path, divided, sizes[1]) == whole
+            assert read_in_parts(job, sizes) == whole
 
     check()
 
@@ -101,9 +100,8 @@ def test_fragments_of_json_lines_are_the_whole_file(write: Write, examples: int)
         SIZES,
     )
     def check(lines: list[str], end: str, mark: str, sizes: Sizes) -> None:
-        path = write(mark + end.join(['{"email": "a@b.de"}', *lines]), "customers.jsonl")
-        reading = SourceSettings(fragment_size=sizes[0])
-        assert read_in_parts(path, reading, sizes[1]) == read_whole(path, reading)
+        job = describe(write(mark + end.join(['{"email": "a@b.de"}', *lines]), "customers.jsonl"))
+        assert read_in_parts(job, sizes) == read_whole(job)
 
     check()
 
@@ -112,27 +110,26 @@ def test_fragments_of_json_lines_are_the_whole_file(write: Write, examples: int)
 def test_compressed_text_is_divided_too(write: Write, compress: Any) -> None:
     text = "email\n" + "".join(f"user{number}@example.com\n" for number in range(1_000))
     path = write(compress(text.encode()), "customers.csv.gz")
-    reading = SourceSettings(fragment_size=5_000)
-    plan = plan_source(str(path), reading, block_size=1_000)
+    plan = plan_source(describe(path), fragment_size=5_000, block_size=1_000)
     assert len(plan.fragments) > 3
-    assert list(read_fragments(plan)) == read_whole(path, reading)
+    assert list(read_fragments(plan)) == read_whole(plan.job)
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "iso8859-15", "koi8-r", "utf-16", "utf-16-le", "shift_jis"])
 def test_text_in_other_encodings_is_whole_or_divided(write: Write, encoding: str) -> None:
     text = "email,handle\n" + "".join(f"user{number}@example.com,x\n" for number in range(100))
     path = write(text.encode(encoding))
-    reading = SourceSettings(fragment_size=500, encoding=None if encoding.startswith("utf") else encoding)
-    plan = plan_source(str(path), reading, block_size=100)
+    job = describe(path, encoding=None if encoding.startswith("utf") else encoding)
+    plan = plan_source(job, fragment_size=500, block_size=100)
     assert (len(plan.fragments) > 1) is (encoding in {"cp1252", "iso8859-15", "koi8-r"})
-    assert list(read_fragments(plan)) == read_whole(path, reading)
+    assert list(read_fragments(plan)) == read_whole(plan.job)
 
 
 def test_mistake_is_named_by_its_line_in_the_file(write: Write) -> None:
     lines = ["email", *(f"user{number}@example.com" for number in range(9_000))]
     lines[8_000] = "caf\xe9@example.com"
     path = write("\n".join(lines).encode("latin-1"))
-    plan = plan_source(str(path), SourceSettings(fragment_size=1_000), block_size=500)
+    plan = plan_source(describe(path), fragment_size=1_000, block_size=500)
     with pytest.raises(UnusableFile, match="is not UTF-8 on line 8001; save it as UTF-8"):
         list(read_fragments(plan))
 
@@ -150,7 +147,7 @@ def test_quotes_that_do_not_match_are_found_before_anything_is_read(write: Write
     path = write("\n".join(lines))
     for block_size in (10, 1_000_000):
         with pytest.raises(UnusableFile) as caught:
-            plan_source(str(path), SourceSettings(fragment_size=100), block_size=block_size)
+            plan_source(describe(path), fragment_size=100, block_size=block_size)
         assert caught.value.problem == problem
     with closing(open_source(path)) as source, pytest.raises(UnusableFile) as expected:
         read_rows(source)
@@ -167,7 +164,7 @@ def test_row_without_an_end_is_refused(
 
     def plan(size: int) -> SourcePlan:
         path = write(f'email\na@b.de\n"{"x" * (size - 2)}"\n')
-        return plan_source(str(path), SourceSettings(), block_size=block_size)
+        return plan_source(describe(path), block_size=block_size)
 
     assert plan(longest).fragments
     with pytest.raises(UnusableFile, match="has a row longer than 4 MiB on line 3; is a quote not closed"):
@@ -191,7 +188,7 @@ def test_line_without_an_end_is_refused(write: Write, monkeypatch: pytest.Monkey
     monkeypatch.setattr(cuts, "_LONGEST", longest)
 
     def plan(size: int) -> SourcePlan:
-        return plan_source(str(write(start + "x" * size, name)), SourceSettings(), block_size=max(1, longest // 16))
+        return plan_source(describe(write(start + "x" * size, name)), block_size=max(1, longest // 16))
 
     assert plan(longest).fragments
     with pytest.raises(UnusableFile) as caught:
@@ -200,9 +197,9 @@ def test_line_without_an_end_is_refused(write: Write, monkeypatch: pytest.Monkey
 
 
 def test_file_may_be_shorter_than_a_byte_order_mark(write: Write) -> None:
-    path, reading = write("1\n"), SourceSettings(header=("svc_id",))
-    assert read_in_parts(path, reading, 1) == read_whole(path, reading) == [(1, ("1",))]
+    job = describe(write("1\n"), header=("svc_id",))
+    assert read_in_parts(job, (100, 1)) == read_whole(job) == [(1, ("1",))]
 
 
 def test_header_alone_has_no_fragment(write: Write) -> None:
-    assert plan_source(str(write("email")), SourceSettings()).fragments == ()
+    assert plan_source(describe(write("email"))).fragments == ()

@@ -8,7 +8,6 @@ import attrs
 import pytest
 
 from svc_async._version import __version__
-from svc_async.batch.job import Job, SourceSpec, TargetSpec
 from svc_async.batch.report import Progress, Report, Wait
 from svc_async.batch.settings import Observers
 from svc_async.cluster.job import ShardTask, WorkerSettings
@@ -18,6 +17,7 @@ from svc_async.cluster.worker.shard import _Shard
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import BatchError, InvalidArgument, SvcError
 from svc_async.sandbox import VirtualClock
+from tests.support.plans import describe
 
 
 async def test_a_wait_of_a_shard_is_counted_down_while_others_announce() -> None:
@@ -39,10 +39,9 @@ async def test_a_wait_of_a_shard_is_counted_down_while_others_announce() -> None
 
 
 def make_shard(announce: Callable[[str, Any], None]) -> _Shard:
-    job = Job(target=TargetSpec(kind="audience", account_id="a1", list_id="c1"), source=SourceSpec(path="people.csv"))
     settings = WorkerSettings(SessionOrigin(), "s", __version__)
-    task = ShardTask(name="job", run=1, number=0, job=job, settings=settings, topic="t")
-    return _Shard(task, ShardRows([], []), announce)
+    task = ShardTask(name="job", run=1, number=0, settings=settings, topic="t")
+    return _Shard(task, describe("people.csv"), ShardRows([], []), announce)
 
 
 async def test_a_wait_of_a_shard_is_announced_at_once() -> None:

@@ -5,20 +5,20 @@ a message of about 10 MiB, however large the row groups of a file are.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
+from svc_async.batch.job import Job
 from svc_async.batch.packing.positions import PlainRun, Positions
-from svc_async.batch.settings import Reading
 from svc_async.batch.sync.product_slices import pack_products
 from svc_async.batch.sync.snapshot import SnapshotSlice
 from svc_async.batch.sync.user_slices import pack_users
+from svc_async.cluster.encode import create_encoder
 from svc_async.cluster.fragments import list_places, open_fragment, read_slices
-from svc_async.cluster.plan import Fragment, SourceSettings
+from svc_async.cluster.plan import Fragment
 from svc_async.sources.blocks.files import unusable
-from svc_async.users.encoding import MemberEncoder
 
 __all__ = ["FragmentSlices", "count_parts", "read_fragment"]
 
@@ -54,15 +54,12 @@ def count_parts(fragment: Fragment) -> int:
     return max(1, -(-(fragment.end - fragment.start) // (_PART_TEXT if fragment.group is None else _PART_ROWS)))
 
 
-def read_fragment(
-    fragment: Fragment, *, source: SourceSettings, reading: Reading, parts: int = 1
-) -> Sequence[FragmentSlices]:
+def read_fragment(fragment: Fragment, *, job: Job, parts: int = 1) -> Sequence[FragmentSlices]:
     """Return the rows of a fragment in parts, some of which are empty if it has few rows.
 
     Args:
         fragment: the fragment.
-        source: how it is read.
-        reading: how users are read.
+        job: the sync.
         parts: how many parts.
 
     Raises:
@@ -73,8 +70,8 @@ def read_fragment(
     slices: list[SnapshotSlice] = []
     places: list[Positions] = []
     first = size = 0
-    with open_fragment(fragment, source) as opened:
-        pack, rows = _open_rows(opened, source, reading)
+    with open_fragment(fragment, job) as opened:
+        pack, rows = _open_rows(opened, job)
         for part in read_slices(rows):
             slices.append(pack(part))
             places.append(Positions.pack(list_places(opened, fragment, first, len(part))))
@@ -90,14 +87,11 @@ def read_fragment(
     ]
 
 
-def _open_rows(
-    opened: Any, source: SourceSettings, reading: Reading
-) -> tuple[Callable[[Sequence[Any]], SnapshotSlice], object]:
+def _open_rows(opened: Any, job: Job) -> tuple[Callable[[Sequence[Any]], SnapshotSlice], object]:
     """Return what packs a slice of rows, and the rows."""
-    if source.is_feed:
+    if job.target.kind == "catalog":
         return _pack_products, opened.products()
-    settings: Mapping[str, Any] = attrs.asdict(reading)
-    encoder = MemberEncoder(names=source.identifiers, **settings).for_rows(opened.columns)
+    encoder = create_encoder(job).for_rows(opened.columns)
     return lambda part: pack_users(encoder.hash(part)), opened.rows().rows
 
 

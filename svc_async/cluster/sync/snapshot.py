@@ -25,12 +25,11 @@ import msgspec
 from svc_async.batch.job import Job
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Failure, Progress
-from svc_async.batch.settings import Reading
 from svc_async.batch.sync.pages.spill import Blobs
 from svc_async.batch.sync.snapshot import Snapshot, SnapshotSlice
 from svc_async.cluster.clients import ClusterFailed, check_client, check_workers, describe_error, release
-from svc_async.cluster.plan import Fragment, RowKind, SourcePlan
-from svc_async.cluster.planning import plan_in_thread, plan_spec
+from svc_async.cluster.plan import Fragment, SourcePlan
+from svc_async.cluster.planning import plan_in_thread
 from svc_async.cluster.sync.fragment_slices import FragmentSlices, count_parts, read_fragment
 from svc_async.errors import SvcError
 
@@ -56,10 +55,9 @@ async def open_snapshot(job: Job) -> AsyncGenerator[Snapshot]:
     if job.observers.progress is not None:
         job.observers.progress(Progress(phase="planning"))
     await check_workers(cluster)
-    kind: RowKind = "products" if job.target.kind == "catalog" else "users"
-    plan = await plan_in_thread(plan_spec, job.file, kind=kind)
+    plan = await plan_in_thread(job.detach())
     with _RowPlaces(plan) as places:
-        snapshot = _ClusterSnapshot(cluster, plan, job.reading, places)
+        snapshot = _ClusterSnapshot(cluster, plan, places)
         try:
             yield snapshot
         finally:
@@ -72,7 +70,6 @@ class _ClusterSnapshot:
 
     client: Any
     plan: SourcePlan
-    reading: Reading
     places: "_RowPlaces"
     _reading: deque[deque[Any]] = attrs.field(factory=deque[deque[Any]], init=False)
     """Of each fragment that is read, or waits to be fetched, the futures of its parts."""
@@ -118,8 +115,7 @@ class _ClusterSnapshot:
         read = self.client.submit(
             read_fragment,
             fragment,
-            source=self.plan.settings,
-            reading=self.reading,
+            job=self.plan.job,
             parts=parts,
             pure=False,
             retries=_RETRIES,

@@ -8,7 +8,7 @@ import attrs
 from distributed import get_worker
 from distributed.worker import secede
 
-from svc_async.batch.job import JobNote
+from svc_async.batch.job import Job, JobNote
 from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
 from svc_async.batch.sync.settings import SyncObservers
 from svc_async.cluster.failures import FailureBlocks
@@ -49,7 +49,7 @@ def send_shard(pieces: Sequence[Piece], plan: SourcePlan, task: ShardTask) -> Sh
         secede()
         rows = ShardRows.read((piece.read() for piece in pieces), plan)
         try:
-            return run_in_loop(lambda: _Shard(task, rows, announce).send())
+            return run_in_loop(lambda: _Shard(task, plan.job, rows, announce).send())
         finally:
             rows.clear()  # what sent them is in reference cycles, which Python may keep while it sends other shards
 
@@ -59,6 +59,7 @@ class _Shard:
     """One shard, while it is sent."""
 
     task: ShardTask
+    job: Job
     rows: ShardRows
     announce: Callable[[str, Any], None]
     _last: Progress = attrs.field(factory=Progress, init=False)
@@ -83,13 +84,13 @@ class _Shard:
             raise StateUnavailable("the shared state", "the worker's session has none")
         store = JobStore(state.database)
         job = attrs.evolve(
-            task.job,
+            self.job,
             note=JobNote(cluster_job=task.name),
             journal=state.journal(task.name).shard(task.number),
             observers=SyncObservers(progress=self._on_progress, on_failure=self._on_failure),
         )
         async with follow_run(store, task.name, task.run):
-            report = await run(job, session, source=_ShardSource(self.rows, task))
+            report = await run(job, session, source=_ShardSource(self.rows, task, job))
         outcome = self._conclude(report.total)
         stored = await store.finish_shard(task.name, task.number, write_outcome(outcome))
         try:
@@ -150,6 +151,7 @@ class _ShardSource:
 
     _rows: ShardRows
     _task: ShardTask
+    _job: Job
     columns: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     size: int = 1
@@ -158,7 +160,7 @@ class _ShardSource:
 
     @property
     def name(self) -> str:
-        return self._task.job.file.path
+        return self._job.file.path
 
     async def check(self) -> None:
         """Accept them."""
@@ -174,7 +176,7 @@ class _ShardSource:
         return members  # type: ignore[no-any-return]  # encoded slices, which a list takes in place of rows
 
     def products(self) -> Iterable[Mapping[str, Any]]:
-        if self._task.job.operation == "remove":
+        if self._job.operation == "remove":
             return _KeyRows(self._rows.products)
         return self._rows.products
 
