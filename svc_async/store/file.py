@@ -560,6 +560,8 @@ class FileLocation:
             file = DatabaseFile.open(self.path, self.file_format, factory=self._factory)
             try:
                 with file.report():
+                    if self.file_format.has_log:
+                        _end_log(file.connection)
                     if kinds is None or COUNT in kinds:
                         _check_pages(file.connection)
                     # What is deleted leaves the file when it shrinks; a log would take all that is overwritten.
@@ -719,6 +721,19 @@ class _FileWriter:
                 await in_thread(delete)
             else:
                 _write(dict.fromkeys((kind, number) for number in numbers), self._file.connection)
+
+
+def _end_log(connection: sqlite3.Connection) -> None:
+    """Have commits go to the file itself, with what a process that was killed has left in its log.
+
+    It fails where another process has the file open: it uses it although somebody has deleted the file of its lock.
+    """
+    for _ in range(_LOCK_ATTEMPTS):
+        with suppress(sqlite3.OperationalError):  # somebody reads it for a moment
+            connection.execute("PRAGMA journal_mode = DELETE")
+            return
+        time.sleep(_LOCK_PAUSE)
+    connection.execute("PRAGMA journal_mode = DELETE")
 
 
 def _check_pages(connection: sqlite3.Connection) -> None:

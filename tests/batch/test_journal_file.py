@@ -84,6 +84,20 @@ async def test_a_journal_in_use_by_another_process_is_refused(path: Path) -> Non
     assert (await upload(service, make_members(3), path)).accepted == 3
 
 
+async def test_a_journal_whose_lock_was_deleted_is_not_used_twice(path: Path) -> None:
+    clock = VirtualClock(mode="manual")
+    service = FakeService(clock=clock, latency=5)
+    task = asyncio.create_task(upload(service, make_members(3), path))
+    await wait_until(lambda: len(service.bodies) > 0)
+    for _ in range(2):
+        Path(f"{path}-lock").unlink(missing_ok=True)
+        with pytest.raises(UnusableFile, match="is locked by another process") as caught:
+            await upload(FakeService(), make_members(3), path)
+        assert caught.value.repeatable
+    await clock.advance(seconds=5)
+    assert (await task).accepted == 3
+
+
 async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> None:
     clock = VirtualClock(mode="manual")
     service = FakeService(clock=clock, latency=5)
