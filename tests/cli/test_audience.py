@@ -11,12 +11,12 @@ import pytest
 from pyarrow import parquet
 
 from svc_async import Session
-from svc_async.__main__ import main
 from svc_async.sandbox import Fault, Sandbox
-from tests.support.command import PROGRAM, Call, Command, Ended, environment_of
+from tests.support.command import PROGRAM, Call, Command, Ended, environment_of, limit_requests
 
 LISTED = "audience-{}.upload.failures.csv"
 USERS = "*/custom_audiences/*/users"
+SMALL_REQUESTS = limit_requests(100)
 
 MESSY = """E-Mail;Phone;Notes
  Ada@Example.ORG ;+44 20 7946-0958;likes maps
@@ -48,7 +48,7 @@ def messy(tmp_path: Path) -> Path:
 @pytest.fixture
 def many(tmp_path: Path) -> Path:
     path = tmp_path / "many.csv"
-    path.write_text("email\n" + "".join(f"user{number}@example.org\n" for number in range(6_000)), encoding="utf-8")
+    path.write_text("email\n" + "".join(f"user{number}@example.org\n" for number in range(240)), encoding="utf-8")
     return path
 
 
@@ -126,7 +126,7 @@ async def test_a_file_without_failures_ends_well_and_leaves_no_list(
     )
     ended = await command("audience", "upload", str(many), *target(sandbox), "--concurrency", "4")
     assert ended.code == 0
-    assert len(sandbox.audience(sandbox.audience_id).users) == 6_000
+    assert len(sandbox.audience(sandbox.audience_id).users) == 240
     assert "failed" not in ended.out
     assert [path.name for path in many.parent.iterdir()] == ["many.csv"]
 
@@ -149,6 +149,7 @@ async def test_settings_reach_the_service(command: Command, sandbox: Sandbox, ma
         *("audience", "upload", str(many), *target(sandbox), "--json"),
         *("--effective-at", "2030-01-01T00:00:00+01:00", "--expires-at", "2031-01-01T00:00:00Z"),
         *("--users-per-operation", "1", "--concurrency", "1", "--ordering", "none"),
+        program=SMALL_REQUESTS,
     )
     assert ended.result["requests"] == 3
     member = sandbox.audience(sandbox.audience_id).members[0]
@@ -169,12 +170,11 @@ async def test_national_numbers_are_understood_with_a_region(
 async def test_a_fault_on_the_way_is_survived(command: Command, sandbox: Sandbox, many: Path) -> None:
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.http(503))
     sandbox.faults.on("POST", USERS).nth(3).do(Fault.drop_connection(), stage="after")
-    ended = await command(
-        "audience", "upload", many, *target(sandbox), "--quarantine", "0", "--users-per-operation", "1"
-    )
+    few = ("--quarantine", "0", "--users-per-operation", "1")
+    ended = await command("audience", "upload", many, *target(sandbox), *few, program=SMALL_REQUESTS)
     assert ended.code == 0
     assert not sandbox.faults.unused()
-    assert len(sandbox.audience(sandbox.audience_id).users) == 6_000
+    assert len(sandbox.audience(sandbox.audience_id).users) == 240
 
 
 def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
@@ -295,7 +295,9 @@ def test_a_column_is_mapped_to_any_common_name(call: Call, here: Path) -> None:
 # --- interrupted
 
 
-@pytest.mark.parametrize("program", [main, pytest.param(PROGRAM, marks=pytest.mark.long)], ids=["forked", "alone"])
+@pytest.mark.parametrize(
+    "program", [SMALL_REQUESTS, pytest.param(PROGRAM, marks=pytest.mark.long)], ids=["forked", "alone"]
+)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_ends_the_job_with_its_report(
     command: Command,
@@ -304,6 +306,9 @@ async def test_a_signal_ends_the_job_with_its_report(
     program: Callable[[], int] | tuple[str, ...],
     number: signal.Signals,
 ) -> None:
+    size = 100 if program is SMALL_REQUESTS else 2_500
+    rows = size * 12 // 5
+    many.write_text("email\n" + "".join(f"user{number}@example.org\n" for number in range(rows)))
     sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
     few = ("--concurrency", "1", "--users-per-operation", "1")
     running = await command.start("audience", "upload", many, *target(sandbox), "--json", *few, program=program)
@@ -315,24 +320,30 @@ async def test_a_signal_ends_the_job_with_its_report(
     message = "SIGINT (Ctrl-C) or SIGTERM arrived"
     assert report["interrupted"] is True
     assert ended.error == {"type": "Interrupted", "message": message, "sent": "maybe", "repeatable": True}
-    assert (report["read"], report["accepted"], report["pending"], report["in_doubt"]) == (6_000, 2_500, 3_500, 2_500)
-    assert len(sandbox.audience(sandbox.audience_id).users) == 2_500
+    assert (report["read"], report["accepted"], report["pending"], report["in_doubt"]) == (
+        rows,
+        size,
+        rows - size,
+        size,
+    )
+    assert len(sandbox.audience(sandbox.audience_id).users) == size
     assert "Traceback" not in ended.err
 
 
 async def test_an_interrupted_job_prints_what_is_still_to_do(command: Command, sandbox: Sandbox, many: Path) -> None:
     sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
     running = await command.start(
-        *("audience", "upload", str(many), *target(sandbox), "--concurrency", "1", "--users-per-operation", "1")
+        *("audience", "upload", str(many), *target(sandbox), "--concurrency", "1", "--users-per-operation", "1"),
+        program=SMALL_REQUESTS,
     )
     await sandbox.requests.wait(count=2, route=USERS)
     running.send(signal.SIGINT)
     ended = await running.wait()
     assert ended.code == 130
-    assert "2,500 accepted" in ended.out
-    assert "3,500 pending" in ended.out
-    assert "2,500   of these in doubt" in ended.out
-    assert "Still to do: 3,500 rows that were read. " in ended.err
+    assert "100 accepted" in ended.out
+    assert "140 pending" in ended.out
+    assert "100   of these in doubt" in ended.out
+    assert "Still to do: 140 rows that were read. " in ended.err
     assert "Run the same command again" in ended.err
 
 

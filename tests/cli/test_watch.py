@@ -6,18 +6,25 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import attrs
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox
-from tests.support.command import Command, Running, read_shape
+from tests.support.command import Command, Running, limit_requests, read_shape
 
 USERS = "*/custom_audiences/*/users"
 
 
 @pytest.fixture
+async def command(command: Command) -> Command:
+    """Return the command with requests of 100 operations, not 2,500."""
+    return attrs.evolve(command, program=limit_requests(100))
+
+
+@pytest.fixture
 async def upload(command: Command, sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Running]:
     """A job that hangs in its second request, and whose journal is job.journal."""
-    rows = [f"user{number}@example.org" for number in range(6_000)]
+    rows = [f"user{number}@example.org" for number in range(240)]
     (tmp_path / "people.csv").write_text("\n".join(["email", *rows]) + "\n")
     sandbox.faults.on("POST", USERS).nth(2).do(Fault.hang())
     target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
@@ -52,7 +59,7 @@ async def test_the_page_follows_the_job_to_its_end(upload: Running, watched: tup
     watch, url = watched
     async with aiohttp.ClientSession() as http, http.get(url) as answer:
         page = await answer.text()
-        assert "<strong>Running:</strong> 2,500 of 6,000 rows" in page
+        assert "<strong>Running:</strong> 100 of 240 rows" in page
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
     async with aiohttp.ClientSession() as http, http.get(f"{url}events") as answer:
         upload.send(signal.SIGINT)

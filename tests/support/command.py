@@ -15,6 +15,7 @@ import attrs
 from cyclopts import App
 
 from svc_async.__main__ import main
+from svc_async.batch.lists.user_list import USER_LIMITS
 from svc_async.cli.output.json_output import JSON_VERSION
 from svc_async.sandbox import Sandbox
 from tests.support.forked_command import ROOT, Forked, fork
@@ -29,6 +30,7 @@ __all__ = [
     "environment_of",
     "homes",
     "limit_files",
+    "limit_requests",
     "list_commands",
     "read_shape",
 ]
@@ -125,6 +127,16 @@ def limit_files(size: int) -> Callable[[], int]:
     return partial(_run_limited, size)
 
 
+def limit_requests(operations: int) -> Callable[[], int]:
+    """Return the command in a process where requests have few operations, so that few rows need several."""
+    return partial(_run_with_small_requests, operations)
+
+
+def _run_with_small_requests(operations: int) -> int:
+    object.__setattr__(USER_LIMITS, "operations", operations)
+    return main()
+
+
 def _run_limited(size: int) -> int:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     return main()
@@ -142,20 +154,23 @@ class Command:
     Attributes:
         folder: where it works, and where profiles and state are.
         environ: variables of its environment, beside those of this process.
+        program: what it runs, if a call names nothing else.
     """
 
     folder: Path
     environ: Mapping[str, str]
+    program: Callable[[], int] = main
 
     async def start(
         self,
         *arguments: str | Path | int,
-        program: Callable[[], int] | tuple[str, ...] = main,
+        program: Callable[[], int] | tuple[str, ...] | None = None,
         stdout: int | None = None,
     ) -> Running:
         """Start a function in a forked process, or, which takes ten times as long, a program in a new interpreter."""
         environ = {**os.environ, "PYTHONPATH": str(ROOT), **homes(self.folder), **self.environ}
         words = [str(argument) for argument in arguments]
+        program = program or self.program
         if not isinstance(program, tuple):
             return Running(await fork(words, self.folder, environ, program=program, stdout=stdout))
         process = await asyncio.create_subprocess_exec(
@@ -170,7 +185,9 @@ class Command:
         )
         return Running(process)
 
-    async def __call__(self, *arguments: str | Path, program: Callable[[], int] | tuple[str, ...] = main) -> Ended:
+    async def __call__(
+        self, *arguments: str | Path, program: Callable[[], int] | tuple[str, ...] | None = None
+    ) -> Ended:
         return await (await self.start(*arguments, program=program)).wait()
 
 
