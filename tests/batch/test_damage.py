@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from svc_async.batch.journal.file import JournalFile
+from svc_async.batch.journal.journal import JournalLocation
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.report import Report
-from svc_async.errors import BatchError, ErrorDetail, UnusableFile
+from svc_async.errors import BatchError, ErrorDetail, UnusableFile, UnusableState
 from tests.support.fake_service import LOST, FakeService, adds_up, make_error
 from tests.support.journaled_uploads import find_expected, make_repeated_rows, read_values, upload
+from tests.support.journals import execute, read_record
 
 ROWS = make_repeated_rows(60, keys=30)
 DAMAGED = r"is damaged; delete it"
@@ -135,6 +137,27 @@ async def test_the_rows_of_another_job_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UnusableFile, match="one belongs to an unfinished job with another source"):
         await run(service, paths[0], iter([]))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE records SET checksum = 0 WHERE kind = 'job'",
+        "UPDATE records SET number = 500 WHERE kind = 'lane' AND number = 1",
+        "DELETE FROM records WHERE kind = 'lane' AND number = 0",
+        "DELETE FROM records WHERE kind = 'count'",
+    ],
+)
+async def test_damaged_records_are_refused(journal: JournalLocation, statement: str) -> None:
+    service = FakeService(script={9: make_error(403)})
+    with pytest.raises(BatchError):
+        await upload(service, ROWS, journal, concurrency=2)
+    await execute(journal, statement)
+
+    with pytest.raises((UnusableFile, UnusableState), match="job.journal is damaged; delete it after the quarantine"):
+        await upload(service, ROWS, journal)
+    with pytest.raises((UnusableFile, UnusableState), match="job.journal is damaged"):
+        await read_record(journal)
 
 
 async def test_a_record_that_is_gone_is_noticed(tmp_path: Path) -> None:

@@ -146,64 +146,6 @@ async def test_a_commit_is_on_disk_even_if_the_database_is_set_otherwise(state: 
         assert await connection.fetchval("SHOW synchronous_commit") == "on"
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE records SET body = set_bit(body, 9, 1 - get_bit(body, 9)) WHERE kind = 'job'",
-        "UPDATE records SET number = number + 1 WHERE kind = 'lane' AND number = 1",
-        "DELETE FROM records WHERE kind = 'lane' AND number = 0",
-        "DELETE FROM records WHERE kind = 'count'",
-    ],
-)
-async def test_damaged_records_are_refused(state: SharedState, statement: str) -> None:
-    service = FakeService()
-    service.script[9] = make_error(403)
-    with pytest.raises(BatchError):
-        await upload(service, make_repeated_rows(), state.journal("job"), concurrency=2)
-    assert (await state.database.execute(statement)).endswith(" 1")
-
-    with pytest.raises(UnusableState, match="journal job is damaged; delete it after the quarantine"):
-        await upload(service, make_repeated_rows(), state.journal("job"))
-    with pytest.raises(UnusableState, match="journal job is damaged"):
-        await state.journal("job").read()
-
-
-async def test_rows_that_can_be_read_only_once_are_kept_until_the_job_is_finished(state: SharedState) -> None:
-    service = FakeService()
-    service.script[3] = make_error(403)
-    rows = make_repeated_rows()
-    with pytest.raises(BatchError):
-        await upload(service, iter(rows), state.journal("job"), concurrency=2)
-    assert len(await state.database.fetch("SELECT FROM records WHERE kind LIKE 'row%'")) > 2
-
-    report = await upload(service, iter([]), state.journal("job"))
-
-    assert (report.read, report.pending) == (60, 0)
-    assert read_values(service) == find_expected(rows)
-    assert await state.database.fetch("SELECT FROM records WHERE kind LIKE 'row%'") == []
-
-
-@pytest.mark.parametrize(
-    ("statement", "problem"),
-    [
-        ("DELETE FROM records WHERE kind = 'row' AND number = 1", "lacks rows"),
-        ("DELETE FROM records WHERE kind = 'rows'", "lacks rows"),
-        ("UPDATE records SET body = body || body WHERE kind = 'row' AND number = 0", "is damaged"),
-    ],
-)
-async def test_kept_rows_that_are_damaged_are_refused(state: SharedState, statement: str, problem: str) -> None:
-    service = FakeService()
-    service.script[3] = make_error(403)
-    with pytest.raises(BatchError):
-        await upload(service, iter(make_repeated_rows()), state.journal("job"))
-    sent = len(service.bodies)
-    await state.database.execute(statement)
-
-    with pytest.raises(UnusableState, match=f"journal job {problem}; delete it after the quarantine"):
-        await upload(service, iter([]), state.journal("job"))
-    assert len(service.bodies) == sent
-
-
 async def test_more_rows_than_a_database_should_keep_are_refused(
     state: SharedState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
