@@ -1,7 +1,7 @@
 """A first row that is no mapping is refused before anything is sent: it is most likely so in all of them."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,23 +43,23 @@ def read_row() -> sqlite3.Row:
         return row
 
 
-ROWS = [
-    pytest.param(read_row(), "; pass dict(row) for each row", id="row"),
-    pytest.param(Named(SECRET), "; pass row._asdict() for each row", id="named tuple"),
-    pytest.param(Customer(SECRET), "; pass dataclasses.asdict(row) for each row", id="dataclass"),
-    pytest.param(Model(), "; pass row.model_dump() for each row", id="model"),
-]
-MEMBERS = [
-    *ROWS,
-    pytest.param((SECRET,), "; for tuples pass Rows(columns, rows)", id="tuple"),
-    pytest.param([SECRET], "; for tuples pass Rows(columns, rows)", id="list"),
-    *(pytest.param(row, ', such as {"email": "a@b.example"}', id=repr(row)) for row in ("x", b"x", 5, None)),
-]
-PRODUCTS = [
-    *ROWS,
-    pytest.param((SECRET,), "; for tuples pass dict(zip(columns, row))", id="tuple"),
-    *(pytest.param(row, "", id=repr(row)) for row in ("x", 5, None)),
-]
+ROWS: Mapping[str, tuple[Any, str]] = {
+    "row": (read_row(), "; pass dict(row) for each row"),
+    "named tuple": (Named(SECRET), "; pass row._asdict() for each row"),
+    "dataclass": (Customer(SECRET), "; pass dataclasses.asdict(row) for each row"),
+    "model": (Model(), "; pass row.model_dump() for each row"),
+}
+MEMBERS: Mapping[str, tuple[Any, str]] = {
+    **ROWS,
+    "tuple": ((SECRET,), "; for tuples pass Rows(columns, rows)"),
+    "list": ([SECRET], "; for tuples pass Rows(columns, rows)"),
+    **{repr(row): (row, ', such as {"email": "a@b.example"}') for row in ("x", b"x", 5, None)},
+}
+PRODUCTS: Mapping[str, tuple[Any, str]] = {
+    **ROWS,
+    "tuple": ((SECRET,), "; for tuples pass dict(zip(columns, row))"),
+    **{repr(row): (row, "") for row in ("x", 5, None)},
+}
 
 
 async def read_later(rows: Sequence[Any]) -> AsyncIterator[Any]:
@@ -89,10 +89,7 @@ def check_message(error: Exception, message: str) -> None:
     assert SECRET not in str(error)
 
 
-@pytest.mark.parametrize(("row", "proposal"), MEMBERS)
-async def test_a_member_that_is_no_mapping(
-    account: AccountHandle, sandbox: Sandbox, tmp_path: Path, row: Any, proposal: str
-) -> None:
+async def refuse_members(account: AccountHandle, sandbox: Sandbox, state: Path, row: Any, proposal: str) -> None:
     message = f"members[0] must be a mapping of identifiers{proposal}"
     good = {"email": SECRET}
     for users in (
@@ -115,8 +112,16 @@ async def test_a_member_that_is_no_mapping(
         check_message(unapplied.value.__cause__, nested.replace("Rows(columns, rows)", "dict(zip(columns, row))"))
     audience = account.custom_audience(sandbox.audience_id).users
     with pytest.raises((InvalidArgument, BatchError), match=r"members\[0\] must be a mapping"):
-        await audience.sync([row, good], state=tmp_path / "state")
+        await audience.sync([row, good], state=state)
     assert sandbox.requests.count("*/users") == 0
+
+
+async def test_a_member_that_is_no_mapping(
+    subtests: pytest.Subtests, account: AccountHandle, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    for number, (about, (row, proposal)) in enumerate(MEMBERS.items()):
+        with subtests.test(about):
+            await refuse_members(account, sandbox, tmp_path / f"{number}", row, proposal)
 
 
 async def test_a_later_member_that_is_no_mapping_fails_by_itself(account: AccountHandle, sandbox: Sandbox) -> None:
@@ -136,10 +141,7 @@ async def test_an_operation_that_is_no_mapping(account: AccountHandle, sandbox: 
         await users.apply(iter([first]))
 
 
-@pytest.mark.parametrize(("row", "proposal"), PRODUCTS)
-async def test_a_product_that_is_no_mapping(
-    products: Products, sandbox: Sandbox, tmp_path: Path, row: Any, proposal: str
-) -> None:
+async def refuse_products(products: Products, state: Path, row: Any, proposal: str) -> None:
     message = f"products[0] must be a mapping of attributes, or a Product{proposal}"
     rows = [row, {"id": "1"}]
     with pytest.raises(InvalidArgument) as refused:
@@ -150,9 +152,17 @@ async def test_a_product_that_is_no_mapping(
     assert isinstance(ended.value.__cause__, InvalidArgument)
     check_message(ended.value.__cause__, message)
     with pytest.raises(InvalidArgument) as unsynced:
-        await products.sync(rows, state=tmp_path / "state")
+        await products.sync(rows, state=state)
     check_message(unsynced.value, message)
-    assert sandbox.requests.count("*/products") == 0
+
+
+async def test_a_product_that_is_no_mapping(
+    subtests: pytest.Subtests, products: Products, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    for number, (about, (row, proposal)) in enumerate(PRODUCTS.items()):
+        with subtests.test(about):
+            await refuse_products(products, tmp_path / f"{number}", row, proposal)
+            assert sandbox.requests.count("*/products") == 0
 
 
 @pytest.mark.parametrize(

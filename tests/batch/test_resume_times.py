@@ -84,7 +84,6 @@ async def test_when_a_whole_quarantine_has_passed_nothing_is_waited_for(
     assert await resume(service, journal) == max(0, QUARANTINE - passed)
 
 
-@EVERYWHERE
 @pytest.mark.parametrize(("before", "after"), [("a", "b"), (None, None), ("a", None), (None, "a")])
 async def test_after_a_restart_of_the_machine_a_whole_quarantine_is_waited_for(
     journal: JournalLocation, before: str | None, after: str | None

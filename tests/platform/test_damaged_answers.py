@@ -75,7 +75,9 @@ async def session(service: ScriptedServer) -> AsyncIterator[Session]:
         yield session
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name == "subscriptions.update" else ()) for name in SINGLE]
+)
 async def test_a_single_record_is_read_or_its_answer_is_in_the_error(
     name: str, service: ScriptedServer, session: Session
 ) -> None:
