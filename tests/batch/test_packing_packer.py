@@ -43,12 +43,20 @@ def test_a_body_is_never_larger_than_allowed_and_no_row_is_lost(
         batches += packer.feed(pack_rows(some, keys=range(first, first + len(some)), first=first), NOW)
     batches += packer.flush(NOW)
 
-    assert all(batch.fits(limits) for batch in batches)
+    assert all(batch.fits(limits) and batch.size <= size for batch in batches)
     assert sorted(read_numbers(batches) + packer.too_large) == list(range(len(lengths)))
 
     alone = 2 + Operation().overhead
 
     assert packer.too_large == [at for at, length in enumerate(lengths) if alone + len(encode_user(at, length)) > size]
+
+
+def test_a_body_may_be_as_large_as_allowed_to_the_byte() -> None:
+    users = [encode_user(number) for number in range(9)]  # ten bytes each with a comma, in a frame of thirty
+    for size in range(40, 120):
+        packer = Packer(Limits(operations=9, size=size, per_operation=9))
+        batches = [*feed(packer, users), *packer.flush(NOW)]
+        assert max(batch.size for batch in batches) == size // 10 * 10
 
 
 def test_a_slice_may_fill_any_number_of_batches() -> None:

@@ -50,8 +50,9 @@ def test_merged_positions_are_cut_and_distributed(parts: Sequence[Sequence[int]]
 @given(parts=st.lists(positions, max_size=5), highest=st.integers(0, 400))
 def test_positions_are_selected_up_to_one(parts: Sequence[Sequence[int]], highest: int) -> None:
     numbers = [number for part in parts for number in part]
-    selected = Positions.merge(map(Positions.pack, parts)).select_up_to(highest)
-    assert list(selected) == [number for number in numbers if number <= highest]
+    merged = Positions.merge(map(Positions.pack, parts))
+    for bound in (highest, *numbers[:2]):
+        assert list(merged.select_up_to(bound)) == [number for number in numbers if number <= bound]
 
 
 @pytest.mark.usefixtures("examples")
