@@ -208,6 +208,19 @@ def test_bulk_leaves_what_is_kept_and_the_reserve_and_takes_what_is_kept_for_it_
     assert not slow.admits(make_flow(slow, waiting="a"), 1)
 
 
+def test_a_bucket_is_checked_for_what_is_kept_and_then_for_the_others() -> None:
+    slow, _, _ = make_skipped(4, bulk=True)
+    make_flow(slow, waiting="1", bulk=True)
+    slow.next_flow(1)
+    for now in (1, 2, 3, 4):
+        slow.window.take(1, now)
+        slow.window.settle(1, now)
+
+    assert slow.next_check_at(10) == MINUTE + 1, "the one that is kept"
+    assert slow.next_check_at(MINUTE + 1) == MINUTE + 2, "an interactive one"
+    assert slow.next_check_at(MINUTE + 2) == MINUTE + 3, "bulk, which leaves a reserve"
+
+
 def test_a_bucket_keeps_nothing_that_is_no_longer_the_slowest() -> None:
     slow, fast, _ = make_skipped(3)
     light = make_flow(slow, waiting="l")
