@@ -142,7 +142,7 @@ class Uploader(Generic[T]):
 
     @property
     def report(self) -> Report:
-        """What has become of the rows so far; available at any time, and after a cancellation."""
+        """The result of the rows so far; available at any time, and after a cancellation."""
         return self._finished or self._ledger.accounting.report(
             pending=self._feeder.pending, in_doubt=count_in_doubt(self._feeder.lanes)
         )

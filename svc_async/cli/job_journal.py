@@ -111,7 +111,7 @@ class AbsentSource:
     """Stands for a source that this process does not read: its rows are in a spool, or workers read them.
 
     Attributes:
-        name: what messages call it.
+        name: its name in messages.
         digest: its digest.
         has_lines: whether positions are lines already.
         columns: any; the rows are encoded already.
@@ -267,7 +267,7 @@ class JobJournal:
 
     @property
     def name(self) -> str | None:
-        """What messages call the journal; None if there is none."""
+        """The name of the journal in messages; None without a journal."""
         return self.job if self.path is None else str(self.path)
 
     @property
@@ -277,7 +277,7 @@ class JobJournal:
 
     @property
     def report_command(self) -> str | None:
-        """The command that writes the report of the job; None if there is no journal."""
+        """The command that writes the report of the job; None without a journal."""
         if self.job is not None:
             return f"svc-async job report --job {shlex.quote(self.job)}"
         return None if self.path is None else f"svc-async job report {shlex.quote(str(self.path))}"
@@ -289,7 +289,7 @@ class JobJournal:
 
     @property
     def spooled(self) -> AbsentSource | None:
-        """What stands for standard input, if its rows come from the spool."""
+        """A stand-in for standard input, if its rows come from the spool."""
         if not self.resume_spool or self.begun is None:
             return None
         return AbsentSource(name="standard input", digest=self.begun.file.fingerprint or "")

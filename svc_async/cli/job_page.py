@@ -165,7 +165,7 @@ class JobWaits:
 
 
 def find_waits(record: JournalRecord, clock: Clock) -> JobWaits:
-    """Return what the journal of a job knows of its waits; settings are only in that of a command's job."""
+    """Return the waits of a job, as far as its journal knows them; only a command notes the settings."""
     job = find_noted_job(record)
     if record.finished or record.begun_at is None:
         return JobWaits()

@@ -95,7 +95,7 @@ class _Watch:
     failures: FailureList
     clock: Clock
     known: Report | None
-    """What the journal knows."""
+    """The result of earlier runs."""
     begun_at: datetime = attrs.field(init=False)
     timeline: Timeline = attrs.field(factory=Timeline, init=False)
     report: Report | None = attrs.field(default=None, init=False)
@@ -137,7 +137,7 @@ class _CommandRun:
         job: the job, first as the command describes it, then as it is run.
         file: its file as it was typed.
         options: where it runs, and where its results go.
-        source: its rows, or what stands for them.
+        source: its rows, or a stand-in for them.
         journal: its journal.
         workers: the cluster that does it; None if this process does.
         cluster_job: its name in the shared state, if a cluster does it and it is not a sync.

@@ -28,7 +28,7 @@ _PARTLY_VALID = {
     True: "sent without an invalid identifier",
 }
 _COUNTED = {"repeated": "repeated: of rows with the same key, the last one counts"}
-"""What further counts mean, where their name does not say it."""
+"""The meaning of further counts, where their name does not say it."""
 _PLANNED = "additions and changes were planned before the rows were checked: they include rows that failed"
 _JSON_BEGINNING = re.compile(rb'\{\s*"version": \d+,\s*"command": "')
 _SAMPLED = ("seconds", "accepted", "requests", "rate_limited")
@@ -106,7 +106,7 @@ class JobOutcome:
 
     @property
     def problem(self) -> Mapping[str, Any] | None:
-        """Why it ended early, or what it could not write, ready for JSON; None if there is no such thing."""
+        """The reason for an early end, or the file that could not be written, ready for JSON; None for a sound end."""
         if self.interrupted:
             return {**INTERRUPTED, "sent": str(self.report.find_sent()), "repeatable": True}
         if self.error is not None:
@@ -265,8 +265,8 @@ def check_report(path: Path, option: str = "report") -> None:
     """Check that a report can be written, and may replace what is there: nothing, an empty file or a report.
 
     Raises:
-        InvalidArgument: its name is no HTML or JSON, its folder does not exist, it is something else, or cannot be read
-            or written.
+        InvalidArgument: its name does not end in .html or .json, its folder does not exist, it is something else, or
+            cannot be read or written.
     """
     if path.suffix not in {".html", ".json"}:
         raise InvalidArgument(option, "must end in .html or .json")

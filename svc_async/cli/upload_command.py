@@ -1,4 +1,4 @@
-"""What the commands that send a file have in common: they describe a job, and start it."""
+"""Describes and starts the job of a command that sends a file."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta

@@ -93,7 +93,7 @@ def _check_extra(options: RunFlags, cluster: WorkerFlags) -> None:
 
 def _open_client(options: WorkerFlags) -> Any:
     clients = import_cluster("clients")
-    logging.getLogger("distributed").setLevel(logging.ERROR)  # what happens to workers is no news to users
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # users need not hear of each worker
     if options.cluster == _LOCAL:
         return clients.start_local(options.workers)
     return clients.open_client(options.cluster)

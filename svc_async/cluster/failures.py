@@ -50,7 +50,7 @@ def read_block(block: bytes) -> Iterator[Failure]:
     """Yield the failures of a block.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the block is damaged.
     """
     stream = zlib.decompressobj()
     try:

@@ -61,7 +61,7 @@ class JobPart:
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What identifies it: all but the settings that may differ between the runs of a job."""
+        """The fields that identify it: all but the settings that may differ between the runs of a job."""
         plain = to_plain(self.plan.job)
         fields = {name: plain[name] for name in ("target", "operation", "effective_at", "expires_at", "reading")}
         return {**fields, "ordering": self.plan.job.settings.ordering, "source": self.plan.digest}

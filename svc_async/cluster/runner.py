@@ -84,7 +84,7 @@ async def run_jobs(
 
 @attrs.define
 class _ShardTotals:
-    """What is known of the shards of a job.
+    """The progress and the results of the shards of a job.
 
     Attributes:
         observers: whom to tell.

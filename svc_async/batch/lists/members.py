@@ -71,8 +71,8 @@ class MemberReader:
         """Return the source of a job that applies one operation to all members.
 
         Raises:
-            InvalidArgument: the members cannot be iterated, are no local file, or the first is no mapping or has an
-                unknown key.
+            InvalidArgument: the members cannot be iterated or are not a local file, or the first is not a mapping or
+                has an unknown key.
         """
         if isinstance(members, str | Path):
             open_ = _make_opener(self.identifiers)
@@ -108,7 +108,7 @@ class MemberReader:
         """Return the source of a job that applies operations to the users of each.
 
         Raises:
-            InvalidArgument: the operations cannot be iterated, or the first is no mapping.
+            InvalidArgument: the operations cannot be iterated, or the first is not a mapping.
         """
         check_rows("operations", operations, _MEMBERS)
         if isinstance(operations, Sequence) and operations and fields_of(operations[0]) is None:

@@ -39,7 +39,7 @@ class ListRules:
         """Check the order of the times of an operation, to the second, as they are sent.
 
         Raises:
-            InvalidArgument: a time is no datetime or has no zone, or the end is too early or too late.
+            InvalidArgument: a time is not a datetime, or has no zone, or the end is too early or too late.
         """
         given = {name: moment for name, moment in times.items() if moment is not None}
         for name, moment in given.items():

@@ -1,1 +1,1 @@
-"""What runs on the workers of a cluster."""
+"""The tasks of a cluster, and the state that those of a worker process share."""
