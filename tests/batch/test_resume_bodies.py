@@ -55,12 +55,10 @@ async def dies(job: Awaitable[Report]) -> bool:
     ("make", "source", "commits"),
     [
         *((make, list, (2, 3, 4, 5)) for make in MAKERS),
-        (make_gaps, iter, (2, 3, 4, 5)),
-        *(
-            pytest.param(make, source, range(1, 7), marks=pytest.mark.long)
-            for make in MAKERS
-            for source in (list, iter)
-        ),
+        (make_gaps, iter, (1, 8, 19, 20, 21, 22)),
+        *(pytest.param(make, list, range(1, 7), marks=pytest.mark.long) for make in MAKERS),
+        # The rows of an iterator are in the journal first: in fourteen slices.
+        *(pytest.param(make, iter, range(1, 26), marks=pytest.mark.long) for make in MAKERS),
     ],
 )
 async def test_a_resumed_job_sends_the_same_bytes(
