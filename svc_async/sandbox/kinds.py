@@ -28,7 +28,7 @@ def check_kind(name: str, kind: Any, value: object) -> None:
         raise ValueError(f"{name} must be {words}")
 
 
-def check_bounds(name: str, kind: type[int] | type[float], value: object, *, least: int = 0, meaning: str = "") -> None:
+def check_bounds(name: str, kind: Any, value: object, *, least: int = 0, meaning: str = "") -> None:
     """Check that a value is a finite number of a type, and at least as large as a bound.
 
     Args:
