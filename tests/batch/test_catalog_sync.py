@@ -10,7 +10,7 @@ from svc_async.batch.report import Failure
 from svc_async.batch.sync.location import StateLocation
 from svc_async.batch.sync.report import SyncReport
 from svc_async.errors import UnusableFile
-from svc_async.sandbox import Fault, Sandbox
+from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.support.files import Write
 from tests.support.sync_states import EVERYWHERE
 
@@ -39,12 +39,12 @@ class Catalog:
         self.failures: list[Failure] = []
         self.removal_failures: list[Failure] = []
 
-    async def sync(self, *rows: str) -> SyncReport:
+    async def sync(self, *rows: str, quarantine: float = 0.0) -> SyncReport:
         return await self.products.sync(
             self.write("\n".join([HEADER, *rows])),
             state=self.state,
             max_removal_share=1,
-            quarantine=0.0,
+            quarantine=quarantine,
             on_failure=self.failures.append,
             on_removal_failure=self.removal_failures.append,
         )
@@ -137,6 +137,25 @@ async def test_a_product_whose_request_was_lost_is_looked_for_once(catalog: Cata
         await catalog.sync(row("a", group="g"), row("b", group="g"), row("c"))
     assert (await catalog.sync(row("c"))).plan.all_removals == 2
     assert (await catalog.sync(row("c"))).plan.all_removals == 0
+
+
+async def test_products_are_deleted_in_two_stages_if_requests_for_some_of_them_may_still_take_effect(
+    write: Write, location: StateLocation
+) -> None:
+    async with Sandbox(clock=VirtualClock(mode="jump")) as sandbox, Session.sandbox(sandbox) as session:
+        catalog = Catalog(session, (await session.product_catalogs.create(name="Shop")).id, write, location)
+        await catalog.sync(row("x"), row("c"))
+        sandbox.faults.on("PUT", PRODUCTS).once().do(Fault.http(500))
+        sandbox.faults.on("PUT", PRODUCTS).once().do(Fault.http(403))
+        with pytest.raises(BatchError):
+            await catalog.sync(row("x"), row("a"), row("c"))
+        await catalog.products.send([mapping("a")])
+
+        sync = await catalog.sync(row("c"), quarantine=60.0)
+
+        assert (sync.plan.all_removals, sync.plan.waiting_removals, sync.removed.accepted) == (2, 1, 2)
+        assert (await catalog.sync(row("c"))).plan.all_removals == 0
+        assert await catalog.held() == {"c": "9.90 EUR"}
 
 
 async def test_what_was_never_made_need_not_be_deleted(catalog: Catalog, sandbox: Sandbox) -> None:
