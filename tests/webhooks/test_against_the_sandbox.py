@@ -91,7 +91,7 @@ async def test_every_event_comes_through_in_process(client: Client, subtests: py
     async with receiver:
         webhook_id = await client.register()
         for event_type in EventType:
-            with subtests.test(event_type):
+            with subtests.test(event_type.value):
                 await client.subscribe(event_type, webhook_id)
                 await client.sandbox.trigger(event_type)
                 await client.clock.advance(seconds=1)
