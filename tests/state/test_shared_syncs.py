@@ -99,6 +99,7 @@ async def test_lists_of_other_accounts_have_states_of_their_own(shared: SharedSt
     assert report.plan.additions == 1
 
 
+@pytest.mark.long("a commit is tried for eight seconds; test_journals.py tells it of journals without a pause")
 async def test_a_database_that_is_away_ends_the_sync_and_fails_no_row(postgres_url: str, schema: str) -> None:
     async with SharedState.open(postgres_url, schema=schema) as shared:
         process = Process(shared)
