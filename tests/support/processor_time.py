@@ -7,6 +7,7 @@ run fails by the sum, and names the tests that use most.
 
 import os
 from collections.abc import Generator
+from multiprocessing import forkserver
 from typing import Any
 
 import pytest
@@ -55,6 +56,8 @@ class _ProcessorTime:
             self._workers.append(node.workeroutput["processor_time"])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        # Time counts when a process has ended. Commands are forked by this server, which would end after this.
+        forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there is no public way
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput["processor_time"] = (self._collected, _read_seconds(), self._cases)
             return
