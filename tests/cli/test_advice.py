@@ -7,6 +7,7 @@ import pytest
 
 from svc_async.sandbox import Sandbox
 from tests.support.command import Call, Command
+from tests.support.tiers import keep_short
 
 TARGET = ("--account", "a", "--audience", "b")
 UPLOAD = ("audience", "upload", "people.csv")
@@ -28,30 +29,42 @@ def target(sandbox: Sandbox) -> tuple[str, ...]:
 @pytest.mark.usefixtures("people")
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (UPLOAD, "--account and --audience must be given; `svc-async accounts list` shows yours, and --sandbox"),
-        (("do-not-reach", "remove", "people.csv"), "--account and --list must be given; "),
-        ((*UPLOAD, "--account", "a"), "--audience must be given; --sandbox tries the command without any"),
-        (("job", "resume", "a.journal", "--report", "a.html"), "--report. `svc-async job report --out FILE` writes"),
-        (("--vresion",), "Unknown option: --vresion. Did you mean --version? See "),
-        (("--hepl", "audience"), "Unknown option: --hepl. Did you mean --help? See "),
-        (("--profile", "x", "audience"), "--profile must follow the name of a command. See "),
-        ((*UPLOAD, "--dryrun", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
-        ((*UPLOAD, "--dry_run", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
-        (("job", "list", "--state-url", "mysql://a/b"), "--state-url must begin with postgresql://"),
-        ((*UPLOAD, *TARGET, "--concurrency", "abc"), "--concurrency must be a whole number. See `svc-"),
-        ((*UPLOAD, *TARGET, "--quarantine=x"), "--quarantine must be a number. See "),
-        (("state", "prune", "--older-than", "30"), "--older-than must be a duration, such as 30d or 12h. See "),
-        ((*UPLOAD, *TARGET, "--max-failure-share", "1%"), "--max-failure-share must be a number. See "),
-        ((*SYNC, "--max-removal-share", "20%"), "--max-removal-share must be a number. See "),
-        ((*SYNC, "--refresh-days", "x"), "--refresh-days must be a whole number. See `svc-async audience sync --help`"),
-        (
-            (*SYNC, "--sandbox", "--state", "people.csv"),
-            "is not a sync state; give the file of an earlier sync, or a new ",
-        ),
-        ((*UPLOAD, "--sandbox", "--failures-file", "no/x"), "does not exist; give another path with --failures-file"),
-        (("job", "list"), "`svc-async job status FILE` shows a journal in a file): give --state-url, "),
-    ],
+    keep_short(
+        7,
+        [
+            (UPLOAD, "--account and --audience must be given; `svc-async accounts list` shows yours, and --sandbox"),
+            (("do-not-reach", "remove", "people.csv"), "--account and --list must be given; "),
+            ((*UPLOAD, "--account", "a"), "--audience must be given; --sandbox tries the command without any"),
+            (
+                ("job", "resume", "a.journal", "--report", "a.html"),
+                "--report. `svc-async job report --out FILE` writes",
+            ),
+            (("--vresion",), "Unknown option: --vresion. Did you mean --version? See "),
+            (("--hepl", "audience"), "Unknown option: --hepl. Did you mean --help? See "),
+            (("--profile", "x", "audience"), "--profile must follow the name of a command. See "),
+            ((*UPLOAD, "--dryrun", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
+            ((*UPLOAD, "--dry_run", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
+            (("job", "list", "--state-url", "mysql://a/b"), "--state-url must begin with postgresql://"),
+            ((*UPLOAD, *TARGET, "--concurrency", "abc"), "--concurrency must be a whole number. See `svc-"),
+            ((*UPLOAD, *TARGET, "--quarantine=x"), "--quarantine must be a number. See "),
+            (("state", "prune", "--older-than", "30"), "--older-than must be a duration, such as 30d or 12h. See "),
+            ((*UPLOAD, *TARGET, "--max-failure-share", "1%"), "--max-failure-share must be a number. See "),
+            ((*SYNC, "--max-removal-share", "20%"), "--max-removal-share must be a number. See "),
+            (
+                (*SYNC, "--refresh-days", "x"),
+                "--refresh-days must be a whole number. See `svc-async audience sync --help`",
+            ),
+            (
+                (*SYNC, "--sandbox", "--state", "people.csv"),
+                "is not a sync state; give the file of an earlier sync, or a new ",
+            ),
+            (
+                (*UPLOAD, "--sandbox", "--failures-file", "no/x"),
+                "does not exist; give another path with --failures-file",
+            ),
+            (("job", "list"), "`svc-async job status FILE` shows a journal in a file): give --state-url, "),
+        ],
+    ),
 )
 def test_a_wrong_command_line_is_answered_with_the_right_one(
     call: Call, arguments: tuple[str, ...], message: str
@@ -84,17 +97,20 @@ def test_a_sync_that_is_tried_with_a_misspelt_option_is_not_told_that_it_has_non
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        (
-            ("--journal", "none/x.journal"),
-            "journal none/x.journal cannot be used: its folder does not exist; create that",
-        ),
-        (("--journals", "people.csv"), "journal people.csv cannot be used: it is a file; give a folder\n"),
-        (
-            ("--failures-file", "none/x.csv"),
-            "--failures-file cannot be written to none/x.csv: its folder does not exist",
-        ),
-    ],
+    keep_short(
+        1,
+        [
+            (
+                ("--journal", "none/x.journal"),
+                "journal none/x.journal cannot be used: its folder does not exist; create that",
+            ),
+            (("--journals", "people.csv"), "journal people.csv cannot be used: it is a file; give a folder\n"),
+            (
+                ("--failures-file", "none/x.csv"),
+                "--failures-file cannot be written to none/x.csv: its folder does not exist",
+            ),
+        ],
+    ),
 )
 async def test_a_path_that_cannot_be_written_is_refused_with_what_to_change(
     command: Command, people: Path, target: tuple[str, ...], options: tuple[str, ...], message: str
@@ -114,13 +130,19 @@ async def test_the_failures_of_a_deletion_of_products_are_named_like_the_command
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [
-        (f"email\n{'0a' * 16}\n", "must be an e-mail address or its SHA-256 of 64 hexadecimal digits; MD5 and SHA-1"),
-        (f"email\n{'0a' * 20}\n", "MD5 and SHA-1 are not accepted"),
-        ("email\na@example.org\u200b\n", "without blanks and invisible characters, such as a zero-width space"),
-        ("email^phone\na@example.org^+4930123456\n", "separated by comma, semicolon, tab or bar, not by '^'"),
-        ("\n\nemail\na@example.org\n", "has no header: line 1 is blank; delete the blank lines before the header"),
-    ],
+    keep_short(
+        1,
+        [
+            (
+                f"email\n{'0a' * 16}\n",
+                "must be an e-mail address or its SHA-256 of 64 hexadecimal digits; MD5 and SHA-1",
+            ),
+            (f"email\n{'0a' * 20}\n", "MD5 and SHA-1 are not accepted"),
+            ("email\na@example.org\u200b\n", "without blanks and invisible characters, such as a zero-width space"),
+            ("email^phone\na@example.org^+4930123456\n", "separated by comma, semicolon, tab or bar, not by '^'"),
+            ("\n\nemail\na@example.org\n", "has no header: line 1 is blank; delete the blank lines before the header"),
+        ],
+    ),
 )
 async def test_a_wrong_file_is_answered_with_the_rule(
     command: Command, people: Path, target: tuple[str, ...], content: str, message: str

@@ -13,6 +13,7 @@ from pyarrow import parquet
 from svc_async import Session
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import PROGRAM, Call, Command, Ended, environment_of, limit_requests
+from tests.support.tiers import keep_short
 
 LISTED = "audience-{}.upload.failures.csv"
 USERS = "*/custom_audiences/*/users"
@@ -190,7 +191,7 @@ LINES = '{"E-Mail": "a@example.org", "note": "n"}\n{"phone": "+4930123456"}\n'
 @pytest.mark.parametrize(
     "content", ["E-Mail,phone,note\na@example.org,,n\n,+4930123456,\n", LINES], ids=["csv", "jsonl"]
 )
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gz"])
+@pytest.mark.parametrize("pack", [bytes, pytest.param(gzip.compress, marks=pytest.mark.long)], ids=["plain", "gz"])
 async def test_a_file_may_come_from_standard_input_in_any_format(
     command: Command, sandbox: Sandbox, content: str, pack: Callable[[bytes], bytes]
 ) -> None:
@@ -240,12 +241,15 @@ PARTLY_VALID = "email,phone\na@example.org,+4930123456\nn/a,+4930123457\nnobody,
 
 @pytest.mark.parametrize(
     ("options", "accepted", "said"),
-    [
-        ((), 1, "2 " + "  of these with another valid identifier: --bad-identifiers drop sends them"),
-        (("--empty", "n/a,-"), 2, "1   of these with another valid identifier"),
-        (("--bad-identifiers", "drop"), 3, "2 sent without an invalid identifier"),
-        (("--bad-identifiers", "drop", "--empty", "n/a"), 3, "1 sent without an invalid identifier"),
-    ],
+    keep_short(
+        1,
+        [
+            ((), 1, "2 " + "  of these with another valid identifier: --bad-identifiers drop sends them"),
+            (("--empty", "n/a,-"), 2, "1   of these with another valid identifier"),
+            (("--bad-identifiers", "drop"), 3, "2 sent without an invalid identifier"),
+            (("--bad-identifiers", "drop", "--empty", "n/a"), 3, "1 sent without an invalid identifier"),
+        ],
+    ),
 )
 def test_rows_with_a_valid_identifier_can_be_sent_with_it(
     call: Call, here: Path, options: tuple[str, ...], accepted: int, said: str
@@ -266,13 +270,16 @@ def test_the_columns_of_a_file_without_a_header_can_be_named(call: Call, here: P
 
 @pytest.mark.parametrize(
     ("first", "columns", "warned"),
-    [
-        ("email,phone", "email,phone", True),
-        ("Mail,Tel", "mail,tel", True),
-        ("E-Mail,", "mail,tel", True),
-        ("b@example.org,phone", "email,phone", False),
-        (",", "email,phone", False),
-    ],
+    keep_short(
+        2,
+        [
+            ("email,phone", "email,phone", True),
+            ("b@example.org,phone", "email,phone", False),
+            ("Mail,Tel", "mail,tel", True),
+            ("E-Mail,", "mail,tel", True),
+            (",", "email,phone", False),
+        ],
+    ),
 )
 def test_a_header_is_noticed_where_columns_are_named(
     call: Call, here: Path, first: str, columns: str, warned: bool
@@ -298,7 +305,7 @@ def test_a_column_is_mapped_to_any_common_name(call: Call, here: Path) -> None:
 @pytest.mark.parametrize(
     "program", [SMALL_REQUESTS, pytest.param(PROGRAM, marks=pytest.mark.long)], ids=["forked", "alone"]
 )
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 async def test_a_signal_ends_the_job_with_its_report(
     command: Command,
     sandbox: Sandbox,
@@ -347,7 +354,7 @@ async def test_an_interrupted_job_prints_what_is_still_to_do(command: Command, s
     assert "Run the same command again" in ended.err
 
 
-@pytest.mark.parametrize("journal", [(), ("--journal", "job.journal")])
+@pytest.mark.parametrize("journal", [pytest.param((), marks=pytest.mark.long), ("--journal", "job.journal")])
 async def test_a_wrong_id_is_to_be_replaced_and_not_tried_again(
     command: Command, sandbox: Sandbox, many: Path, journal: tuple[str, ...]
 ) -> None:
@@ -381,7 +388,7 @@ async def test_an_interrupted_job_prints_the_first_line_that_was_not_read(
     assert line == pending + 2
 
 
-@pytest.mark.parametrize("operation", ["upload", "sync"])
+@pytest.mark.parametrize("operation", ["upload", pytest.param("sync", marks=pytest.mark.long)])
 def test_a_file_without_rows_is_noted_in_the_summary(call: Call, here: Path, operation: str) -> None:
     (here / "empty.csv").write_text("email\n", encoding="utf-8")
     (here / "full.csv").write_text("email\na@example.org\n", encoding="utf-8")
@@ -478,7 +485,7 @@ ADVICE = [
 ]
 
 
-@pytest.mark.parametrize(("content", "advice"), ADVICE)
+@pytest.mark.parametrize(("content", "advice"), keep_short(3, ADVICE))
 def test_what_is_advised_is_an_option(call: Call, here: Path, content: str, advice: str) -> None:
     (here / "customers.csv").write_bytes(content.encode("cp1252"))
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
@@ -486,7 +493,7 @@ def test_what_is_advised_is_an_option(call: Call, here: Path, content: str, advi
     assert ended.error["message"].endswith(advice)
 
 
-@pytest.mark.parametrize(("options", "content", "expected"), USAGE)
+@pytest.mark.parametrize(("options", "content", "expected"), keep_short(12, USAGE))
 def test_wrong_input_is_one_line_and_exit_2(
     call: Call, here: Path, options: tuple[str, ...], content: str | bytes | None, expected: str
 ) -> None:

@@ -86,6 +86,7 @@ async def test_a_login_prints_one_object_without_secrets_for_scripts(sandbox: Sa
         assert secret not in ended.out + ended.err
 
 
+@pytest.mark.long("logs in twice")
 async def test_who_logs_in_again_takes_the_app_from_the_profile(sandbox: Sandbox, tmp_path: Path) -> None:
     await log_in(tmp_path, sandbox, "--profile", "mine")
     before = profiles.from_profile("mine", path=tmp_path / FILE)
@@ -273,6 +274,7 @@ def test_the_bearer_token_of_a_profile_is_read_back(here: Path) -> None:
     assert profiles.from_profile(path=path).credentials == BearerToken("hush-4")
 
 
+@pytest.mark.long("runs five commands in processes of their own")
 async def test_a_login_says_what_hides_its_profile(sandbox: Sandbox, tmp_path: Path) -> None:
     """The variables of the app are still set after a login, and come before the profile `default`."""
     ended = await log_in(tmp_path, sandbox)
@@ -292,6 +294,7 @@ async def test_a_login_says_what_hides_its_profile(sandbox: Sandbox, tmp_path: P
     assert (await command("accounts", "list", "--profile", "default")).code == 0
 
 
+@pytest.mark.long("logs in twice, and runs two more commands")
 async def test_a_login_says_how_to_use_another_profile(sandbox: Sandbox, tmp_path: Path) -> None:
     await log_in(tmp_path, sandbox, "--profile", "mine")
     again = Command(tmp_path, {})

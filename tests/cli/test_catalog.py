@@ -8,6 +8,7 @@ import pytest
 from svc_async import Session
 from svc_async.sandbox import Sandbox
 from tests.support.command import Call, Command
+from tests.support.tiers import keep_short
 
 HEADER = "id,title,description,availability,condition,price,link,image_link,brand,inventory\n"
 
@@ -84,6 +85,7 @@ async def test_a_sync_makes_the_catalog_equal_to_the_feed(
     assert sorted(await list_keys(sandbox, catalog)) == ["b", "c", "d"]
 
 
+@pytest.mark.long("runs five syncs in processes of their own")
 async def test_a_dry_run_counts_the_products_that_cannot_be_sent(
     command: Command, catalog: str, tmp_path: Path
 ) -> None:
@@ -106,6 +108,7 @@ async def test_a_dry_run_counts_the_products_that_cannot_be_sent(
     assert "additions and changes were planned before the rows were checked: they include rows that failed" in ended.out
 
 
+@pytest.mark.long("runs six syncs in processes of their own")
 async def test_a_feed_that_cannot_be_sent_deletes_nothing(
     command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
 ) -> None:
@@ -129,6 +132,7 @@ async def test_a_feed_that_cannot_be_sent_deletes_nothing(
     assert sorted(await list_keys(sandbox, catalog)) == names[1:]
 
 
+@pytest.mark.long("runs three syncs in processes of their own")
 async def test_products_stay_while_rows_of_the_feed_have_no_id(
     command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
 ) -> None:
@@ -150,11 +154,14 @@ async def test_products_stay_while_rows_of_the_feed_have_no_id(
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [
-        ("feed.csv", "sku,title\n1,T\n"),
-        ("feed.jsonl", '{"sku": "1", "title": "T"}\n'),
-        ("feed.xml", "<rss><channel><item><g:sku>1</g:sku><title>T</title></item></channel></rss>"),
-    ],
+    keep_short(
+        1,
+        [
+            ("feed.csv", "sku,title\n1,T\n"),
+            ("feed.jsonl", '{"sku": "1", "title": "T"}\n'),
+            ("feed.xml", "<rss><channel><item><g:sku>1</g:sku><title>T</title></item></channel></rss>"),
+        ],
+    ),
 )
 def test_a_feed_without_ids_is_refused_before_anything_is_sent(call: Call, here: Path, name: str, content: str) -> None:
     (here / name).write_text(content)
@@ -178,6 +185,7 @@ FORMATS = ["feed.csv", "feed.jsonl", "feed.xml"]
 PRODUCT = dict(zip(HEADER.strip().split(","), feed("a").splitlines()[1].split(","), strict=True))
 
 
+@pytest.mark.long("each case runs six jobs on sandboxes of their own")
 @pytest.mark.parametrize("name", FORMATS)
 def test_columns_and_elements_that_are_not_sent_are_named_once(call: Call, here: Path, name: str) -> None:
     (here / name).write_text(write_feed(name, {**PRODUCT, "shipping": "DE", "tax": "1"}))
@@ -204,7 +212,7 @@ def test_names_that_are_not_sent_are_bounded_and_do_not_reach_the_terminal_as_th
     assert (len(listed), len(listed[0])) == (100, 60)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", keep_short(1, [(name,) for name in FORMATS]))
 def test_a_column_or_element_that_is_most_likely_misspelt_is_refused_with_its_name(
     call: Call, here: Path, name: str
 ) -> None:
@@ -226,6 +234,7 @@ def test_the_list_of_failures_names_the_product_and_its_line(call: Call, here: P
     assert [(each["line"], each.get("id")) for each in ended.result["failures"]] == [(2, "=a\u202e"), (4, None)]
 
 
+@pytest.mark.long("runs three commands in processes of their own")
 async def test_a_product_that_the_service_refuses_is_listed_with_its_id(
     command: Command, catalog: str, tmp_path: Path
 ) -> None:
@@ -251,6 +260,7 @@ async def test_a_product_that_the_service_refuses_is_listed_with_its_id(
     assert [*csv.DictReader((tmp_path / "failed.csv").read_text().splitlines())] == listed
 
 
+@pytest.mark.long("runs five syncs in processes of their own")
 async def test_a_sync_sends_what_changed_and_tries_failed_products_again(
     command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
 ) -> None:
@@ -290,12 +300,15 @@ def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "options", "expected"),
-    [
-        ("id\n1\n", (), "--catalog must be given; --sandbox tries the command without any"),
-        ("<!DOCTYPE rss><rss/>", ("--sandbox",), "has a document type declaration, which is not allowed"),
-        ("id\n1\n", ("--sandbox", "--map", "id=nonsense"), "--map must be COLUMN=KEY"),
-        ("id\n1\n", ("--sandbox", "--report", "x.txt"), "--report must end in .html or .json"),
-    ],
+    keep_short(
+        2,
+        [
+            ("id\n1\n", (), "--catalog must be given; --sandbox tries the command without any"),
+            ("<!DOCTYPE rss><rss/>", ("--sandbox",), "has a document type declaration, which is not allowed"),
+            ("id\n1\n", ("--sandbox", "--map", "id=nonsense"), "--map must be COLUMN=KEY"),
+            ("id\n1\n", ("--sandbox", "--report", "x.txt"), "--report must end in .html or .json"),
+        ],
+    ),
 )
 def test_wrong_input_is_one_line_and_exit_2(
     call: Call, here: Path, content: str, options: tuple[str, ...], expected: str
@@ -307,6 +320,7 @@ def test_wrong_input_is_one_line_and_exit_2(
     assert len(ended.err.splitlines()) == 1
 
 
+@pytest.mark.long("runs five commands in processes of their own")
 async def test_the_list_of_a_catalog_has_the_keys_that_a_deletion_takes(
     command: Command, catalog: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from svc_async.cli.app import app
 from svc_async.printable import clean_lines
 from tests.support.command import Call, Ended, list_commands
 from tests.support.hostile_service import HOSTILE, run_hostile_service
+from tests.support.tiers import keep_short
 
 NAME = HOSTILE.replace("\t", "") + os.fsdecode(b"\xe9")
 """Part of a file name; one byte of it is no text."""
@@ -57,6 +58,8 @@ ELSEWHERE = {
     "webhook listen",
 }
 """They have no service, need a database, or run until they are stopped: tests of their own check what they print."""
+SHORT = {"accounts list", "audience upload", "job status", "webhook verify"}
+CASES = [pytest.param(each, marks=() if each in SHORT else pytest.mark.long) for each in COMMANDS]
 FEED = """id,title,description,link,image_link,price,availability,condition
 1,T,D,https://example.org/1,https://example.org/1.png,9.90 EUR,in stock,new
 """
@@ -94,7 +97,7 @@ def assert_clean(ended: Ended) -> None:
     assert ended.out or ended.err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", CASES)
 def test_what_a_command_prints_is_clean_and_its_json_has_one_shape_and_is_ascii(run: Call, command: str) -> None:
     if command.startswith("job"):
         run("audience", "upload", f"{NAME}.csv", *USERS, "--journal", f"{NAME}.journal")
@@ -124,13 +127,13 @@ def test_reasons_are_no_formulas_in_a_spreadsheet(run: Call, here: Path) -> None
         assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
 
-def test_colours_are_the_only_sequences_on_a_terminal(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", keep_short(1, [("accounts list",), ("audience upload",), ("audience sync",)]))
+def test_colours_are_the_only_sequences_on_a_terminal(run: Call, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    for command in ("accounts list", "audience upload", "audience sync"):
-        ended = run(*command.split(), *COMMANDS[command])
-        for output in (ended.out, ended.err):
-            shown = re.sub(r"\x1b\[[\d;]*m|\x1b\[\?25[lh]|\x1b\[[12]?[KA]|\r", "", output)
-            assert clean_lines(shown) == shown
+    ended = run(*command.split(), *COMMANDS[command])
+    for output in (ended.out, ended.err):
+        shown = re.sub(r"\x1b\[[\d;]*m|\x1b\[\?25[lh]|\x1b\[[12]?[KA]|\r", "", output)
+        assert clean_lines(shown) == shown
 
 
 def test_every_command_is_listed_here() -> None:

@@ -12,6 +12,7 @@ from svc_async.sandbox import Sandbox
 from tests.support.cluster_jobs import open_cluster
 from tests.support.command import PROGRAM, Call, Command
 from tests.support.contract import PRODUCT
+from tests.support.tiers import keep_short
 
 LIST = ("--account", "a1", "--audience", "c1")
 LOCAL = pytest.mark.long("a cluster of processes imports for seconds")
@@ -177,19 +178,22 @@ def test_options_that_do_not_fit_a_sync_are_refused(
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        (("--workers", "2"), "--cluster must be given with --workers and --shards"),
-        (("--cluster", "loacl"), "--cluster must be local, or the address of a scheduler: tcp://HOST:8786"),
-        (("--cluster", "loacl", "--workers", "2"), "--cluster must be local, or the address of a scheduler"),
-        (("--cluster", "tcp://127.0.0.1:1"), "--job must be given with the address of a cluster"),
-        (
-            ("--cluster", "tcp://127.0.0.1:1", "--workers", "2", "--job", "j"),
-            "--workers must be given with --cluster local",
-        ),
-        (("--cluster", "local", "--workers", "0"), "--workers must be at least 1"),
-        (("--cluster", "local", "--journal", "j"), "--journal must not be given with --cluster"),
-        (("--cluster", "local", "--sandbox"), "--sandbox must not be given with --cluster"),
-    ],
+    keep_short(
+        3,
+        [
+            (("--workers", "2"), "--cluster must be given with --workers and --shards"),
+            (("--cluster", "loacl"), "--cluster must be local, or the address of a scheduler: tcp://HOST:8786"),
+            (("--cluster", "loacl", "--workers", "2"), "--cluster must be local, or the address of a scheduler"),
+            (("--cluster", "tcp://127.0.0.1:1"), "--job must be given with the address of a cluster"),
+            (
+                ("--cluster", "tcp://127.0.0.1:1", "--workers", "2", "--job", "j"),
+                "--workers must be given with --cluster local",
+            ),
+            (("--cluster", "local", "--workers", "0"), "--workers must be at least 1"),
+            (("--cluster", "local", "--journal", "j"), "--journal must not be given with --cluster"),
+            (("--cluster", "local", "--sandbox"), "--sandbox must not be given with --cluster"),
+        ],
+    ),
 )
 def test_options_that_do_not_fit_are_refused(call: Call, here: Path, options: tuple[str, ...], message: str) -> None:
     (here / "people.csv").write_text("email\nfirst@example.com\n")

@@ -20,6 +20,7 @@ from svc_async.sandbox import Fault, Sandbox
 from svc_async.users.hashing import HASH_LIBRARY
 from svc_async.wire.base_urls import Endpoints
 from tests.support.command import PROGRAM, ROOT, Call, Command, Ended, environment_of
+from tests.support.tiers import keep_short
 
 # --- accounts list
 
@@ -267,7 +268,7 @@ def test_help_loads_no_other_command() -> None:
     assert commands_in(modules_after("webhook", "--help")) == {"webhook", "webhook_check", "register"}
 
 
-@pytest.mark.parametrize("missing", ["cyclopts", "rich", "tomlkit"])
+@pytest.mark.parametrize("missing", keep_short(1, [("cyclopts",), ("rich",), ("tomlkit",)]))
 async def test_a_missing_extra_is_explained(tmp_path: Path, missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from svc_async.__main__ import main; sys.exit(main())"
     ended = await Command(tmp_path, {})("--help", program=("-c", code))
@@ -277,14 +278,17 @@ async def test_a_missing_extra_is_explained(tmp_path: Path, missing: str) -> Non
 
 @pytest.mark.parametrize(
     ("options", "level", "logged"),
-    [
-        ((), "", 0),
-        (("--verbose",), "", 1),
-        (("-q",), "info", 0),
-        ((), "info", 1),
-        ((), "DEBUG", 2),
-        (("-v", "-q"), "", None),
-    ],
+    keep_short(
+        2,
+        [
+            ((), "", 0),
+            (("--verbose",), "", 1),
+            (("-q",), "info", 0),
+            ((), "info", 1),
+            ((), "DEBUG", 2),
+            (("-v", "-q"), "", None),
+        ],
+    ),
 )
 async def test_each_request_is_printed_if_wanted(
     sandbox: Sandbox, tmp_path: Path, options: tuple[str, ...], level: str, logged: int | None
@@ -311,7 +315,7 @@ async def test_a_reader_that_has_had_enough_is_no_error(command: Command) -> Non
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
-@pytest.mark.parametrize("arguments", ["--version", "accounts list --json"])
+@pytest.mark.parametrize("arguments", ["--version", pytest.param("accounts list --json", marks=pytest.mark.long)])
 async def test_output_that_cannot_be_written_is_one_sentence(command: Command, arguments: str) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     running = await command.start(*arguments.split(), stdout=full)
@@ -319,7 +323,7 @@ async def test_output_that_cannot_be_written_is_one_sentence(command: Command, a
     assert await running.wait() == Ended(1, "", "svc-async: I/O error: No space left on device\n")
 
 
-@pytest.mark.parametrize("closed", ["stdout", "stderr", "stdout stderr"])
+@pytest.mark.parametrize("closed", keep_short(1, [("stdout stderr",), ("stdout",), ("stderr",)]))
 async def test_a_job_is_done_without_anybody_to_read_its_report(command: Command, tmp_path: Path, closed: str) -> None:
     (tmp_path / "a.csv").write_text("email\na@example.org\n")
     ended = await command("audience", "upload", "a.csv", "--sandbox", program=partial(run_without, closed))
@@ -358,17 +362,20 @@ _BASH = "import subprocess, sys; sys.exit(subprocess.run(['bash', *sys.argv[1:]]
 
 @pytest.mark.parametrize(
     ("arguments", "code", "kind"),
-    [
-        (("audience", "upload"), 2, "UsageError"),
-        (("audience", "upload", "nowhere.csv", "--sandbox"), 2, "UnusableFile"),
-        (("audience", "upload", "f.csv", "--account", "a"), 2, "InvalidArgument"),
-        (("audience", "upload", "f.csv", "--sandbox", "--account", "18ce55gze09"), 1, "Forbidden"),
-        (("accounts", "list"), 2, "InvalidArgument"),
-        (("job", "status", "nowhere"), 2, "UnusableFile"),
-        (("job", "report", "nowhere"), 2, "UnusableFile"),
-        (("webhook", "check", "x"), 2, "InvalidArgument"),
-        (("trigger", "x", "--url", "http://127.0.0.1:9"), 2, "InvalidArgument"),
-    ],
+    keep_short(
+        4,
+        [
+            (("audience", "upload"), 2, "UsageError"),
+            (("audience", "upload", "nowhere.csv", "--sandbox"), 2, "UnusableFile"),
+            (("audience", "upload", "f.csv", "--account", "a"), 2, "InvalidArgument"),
+            (("audience", "upload", "f.csv", "--sandbox", "--account", "18ce55gze09"), 1, "Forbidden"),
+            (("accounts", "list"), 2, "InvalidArgument"),
+            (("job", "status", "nowhere"), 2, "UnusableFile"),
+            (("job", "report", "nowhere"), 2, "UnusableFile"),
+            (("webhook", "check", "x"), 2, "InvalidArgument"),
+            (("trigger", "x", "--url", "http://127.0.0.1:9"), 2, "InvalidArgument"),
+        ],
+    ),
 )
 def test_an_error_is_an_object_too(call: Call, here: Path, arguments: tuple[str, ...], code: int, kind: str) -> None:
     (here / "f.csv").write_text("email\na@example.org\n")
@@ -429,6 +436,7 @@ def test_a_number_without_an_s(call: Call, here: Path) -> None:
     assert "a.csv: 1 row read in" in call("audience", "upload", "a.csv", "--sandbox").out
 
 
+@pytest.mark.long("runs five commands in processes of their own")
 async def test_a_profile_that_is_not_there_is_named_by_what_chose_it(command: Command, tmp_path: Path) -> None:
     (tmp_path / "svc_async").mkdir()
     (tmp_path / "svc_async" / "profiles.toml").write_text("")
@@ -440,6 +448,7 @@ async def test_a_profile_that_is_not_there_is_named_by_what_chose_it(command: Co
     assert (await command("accounts", "list", "--profile", "nope")).err.startswith("svc-async: --profile 'nope'")
 
 
+@pytest.mark.long("runs three commands in processes of their own")
 async def test_without_a_file_of_profiles_the_variable_that_names_one_is_named(
     command: Command, tmp_path: Path
 ) -> None:
@@ -475,27 +484,30 @@ def test_a_misplaced_word_is_put_where_it_belongs(call: Call, arguments: list[st
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
-    [
-        (
-            ["do-not-reach", "upload", "f.csv", "--do-not-reach", "x"],
-            "Unknown option: --do-not-reach. Did you mean --list?",
-        ),
-        (["do-not-reach", "remove", "f.csv", "--audience=x"], "Unknown option: --audience. Did you mean --list?"),
-        (["audience", "sync", "f.csv", "--list", "x"], "Unknown option: --list. Did you mean --audience?"),
-        (["catalog", "sync", "f.csv", "--list", "x"], "Unknown option: --list. Did you mean --catalog?"),
-        (["accounts", "list", "--audience", "x"], "Unknown option: --audience."),
-        (["audience", "sync", "f.csv", "--journal", "x"], "Unknown option: --journal. A sync needs no journal:"),
-        (["catalog", "sync", "f.csv", "--job=x"], "Unknown option: --job. A sync needs no journal:"),
-        (
-            ["do-not-reach", "sync", "f.csv"],
-            "A do-not-reach list cannot be synced: `svc-async do-not-reach upload` adds",
-        ),
-        (["audience", "create"], "Audiences are made in the ads manager of the platform, which shows the id."),
-        (
-            ["do-not-reach", "list"],
-            "Do-not-reach lists are made in the ads manager of the platform, which shows the id.",
-        ),
-    ],
+    keep_short(
+        4,
+        [
+            (
+                ["do-not-reach", "upload", "f.csv", "--do-not-reach", "x"],
+                "Unknown option: --do-not-reach. Did you mean --list?",
+            ),
+            (["do-not-reach", "remove", "f.csv", "--audience=x"], "Unknown option: --audience. Did you mean --list?"),
+            (["audience", "sync", "f.csv", "--list", "x"], "Unknown option: --list. Did you mean --audience?"),
+            (["catalog", "sync", "f.csv", "--list", "x"], "Unknown option: --list. Did you mean --catalog?"),
+            (["accounts", "list", "--audience", "x"], "Unknown option: --audience."),
+            (["audience", "sync", "f.csv", "--journal", "x"], "Unknown option: --journal. A sync needs no journal:"),
+            (["catalog", "sync", "f.csv", "--job=x"], "Unknown option: --job. A sync needs no journal:"),
+            (
+                ["do-not-reach", "sync", "f.csv"],
+                "A do-not-reach list cannot be synced: `svc-async do-not-reach upload` adds",
+            ),
+            (["audience", "create"], "Audiences are made in the ads manager of the platform, which shows the id."),
+            (
+                ["do-not-reach", "list"],
+                "Do-not-reach lists are made in the ads manager of the platform, which shows the id.",
+            ),
+        ],
+    ),
 )
 def test_what_was_looked_for_is_named(call: Call, arguments: list[str], problem: str) -> None:
     ended = call(*arguments)
@@ -505,12 +517,15 @@ def test_what_was_looked_for_is_named(call: Call, arguments: list[str], problem:
 
 @pytest.mark.parametrize(
     ("options", "problem"),
-    [
-        (("--map", "Mail=email", "--map", "Tel"), "--map Mail=email; number 2 of the 2 given is not\n"),
-        (("--map", "Tel"), "--map must be COLUMN=KEY, such as --map Mail=email\n"),
-        (("--map", "a=email", "--map", "b=mial"), "or - to ignore the column; it is none for 'b'\n"),
-        (("--map", "*=email", "--map", "a=email"), "or - to ignore the column; it is none for '*'\n"),
-    ],
+    keep_short(
+        2,
+        [
+            (("--map", "Mail=email", "--map", "Tel"), "--map Mail=email; number 2 of the 2 given is not\n"),
+            (("--map", "Tel"), "--map must be COLUMN=KEY, such as --map Mail=email\n"),
+            (("--map", "a=email", "--map", "b=mial"), "or - to ignore the column; it is none for 'b'\n"),
+            (("--map", "*=email", "--map", "a=email"), "or - to ignore the column; it is none for '*'\n"),
+        ],
+    ),
 )
 def test_of_several_assignments_the_wrong_one_is_named(
     call: Call, here: Path, options: tuple[str, ...], problem: str
@@ -523,14 +538,20 @@ def test_of_several_assignments_the_wrong_one_is_named(
 
 @pytest.mark.parametrize(
     ("options", "problem"),
-    [
-        (("audience", "--expires-at", "2020-01-01T00:00:00Z"), "--expires-at must be later than now: it is past"),
-        (("do-not-reach", "--expires-at", "2020-01-01T00:00:00Z"), "--expires-at must be later than now: it is past"),
-        (
-            ("audience", "--effective-at", "2999-01-02T00:00:00Z", "--expires-at", "2999-01-01T00:00:00Z"),
-            "--expires-at must be later than --effective-at",
-        ),
-    ],
+    keep_short(
+        1,
+        [
+            (("audience", "--expires-at", "2020-01-01T00:00:00Z"), "--expires-at must be later than now: it is past"),
+            (
+                ("do-not-reach", "--expires-at", "2020-01-01T00:00:00Z"),
+                "--expires-at must be later than now: it is past",
+            ),
+            (
+                ("audience", "--effective-at", "2999-01-02T00:00:00Z", "--expires-at", "2999-01-01T00:00:00Z"),
+                "--expires-at must be later than --effective-at",
+            ),
+        ],
+    ),
 )
 def test_an_end_that_is_too_early_is_named_as_it_is_spelled(
     call: Call, here: Path, options: tuple[str, ...], problem: str

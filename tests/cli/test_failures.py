@@ -10,6 +10,7 @@ import pytest
 
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.command import Call, Command, limit_files
+from tests.support.tiers import keep_short
 
 USERS = "*/custom_audiences/*/users"
 LAST_NIGHT = "position,line,field,reason,code,file\n1,3,,of last night,X,\n"
@@ -31,6 +32,7 @@ def listed(people: Path, audience_id: str = "1nmth", operation: str = "upload") 
     return Path(f"{people}.audience-{audience_id}.{operation}.failures.csv")
 
 
+@pytest.mark.long("runs three jobs in processes of their own")
 async def test_jobs_with_the_same_file_have_lists_of_their_own(
     command: Command, sandbox: Sandbox, people: Path
 ) -> None:
@@ -41,7 +43,10 @@ async def test_jobs_with_the_same_file_have_lists_of_their_own(
         assert "0,2,email," in listed(people, audience_id, operation).read_text()
 
 
-@pytest.mark.parametrize("options", [(), ("--journal", "job.journal")], ids=["plain", "journaled"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param((), id="plain"), pytest.param(("--journal", "job.journal"), id="journaled", marks=pytest.mark.long)],
+)
 async def test_a_second_run_at_the_same_time_leaves_the_list_of_the_first_alone(
     command: Command, sandbox: Sandbox, people: Path, options: tuple[str, ...]
 ) -> None:
@@ -58,6 +63,7 @@ async def test_a_second_run_at_the_same_time_leaves_the_list_of_the_first_alone(
     assert "0,2,email," in listed(people).read_text()
 
 
+@pytest.mark.long("runs three jobs in processes of their own")
 async def test_a_run_that_does_nothing_leaves_the_last_list(command: Command, sandbox: Sandbox, people: Path) -> None:
     lists = [listed(people), listed(people, operation="sync")]
     for path in lists:
@@ -89,7 +95,7 @@ async def test_a_list_that_cannot_be_written_keeps_no_summary_from_being_printed
     assert "lists/failed.csv could not be written: No such file or directory" in ended.err
 
 
-@pytest.mark.parametrize("name", ["failed.csv", "other.csv"])
+@pytest.mark.parametrize("name", ["failed.csv", pytest.param("other.csv", marks=pytest.mark.long)])
 async def test_failures_that_no_file_lists_are_an_error(
     command: Command, sandbox: Sandbox, tmp_path: Path, name: str
 ) -> None:
@@ -111,7 +117,7 @@ async def test_failures_that_no_file_lists_are_an_error(
 
 
 @pytest.mark.parametrize("name", ["people.csv.audience-sandbox.upload.failures.csv{}", "failed.csv{}"])
-@pytest.mark.parametrize("suffix", ["", ".new"])
+@pytest.mark.parametrize("suffix", ["", pytest.param(".new", marks=pytest.mark.long)])
 def test_links_are_not_followed(call: Call, here: Path, people: Path, name: str, suffix: str) -> None:
     del people
     (here / "mine.txt").write_text("")
@@ -130,7 +136,7 @@ def test_only_its_owner_can_read_it(call: Call, here: Path, people: Path) -> Non
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize(("share", "code"), [("0", 5), ("0.0001", 5), ("0.001", 0), ("1", 0)])
+@pytest.mark.parametrize(("share", "code"), keep_short(2, [("0.0001", 5), ("0.001", 0), ("0", 5), ("1", 0)]))
 def test_a_share_of_failures_can_be_tolerated(call: Call, people: Path, share: str, code: int) -> None:
     del people
     ended = call("audience", "upload", "people.csv", "--sandbox", "--max-failure-share", share)

@@ -6,6 +6,7 @@ import pytest
 
 from svc_async.sandbox import Sandbox
 from tests.support.command import Call
+from tests.support.tiers import keep_short
 
 JSON = {"json": "", "verbose": "", "quiet": ""}
 RUN = {
@@ -98,6 +99,10 @@ TOLD = {
     "do-not-reach upload": ["The ads manager of the platform, where it is made, shows the id; a sandbox has dnr7k1."],
 }
 """What the options alone do not say."""
+SHORT = {"accounts list", "audience upload", "job report", "webhook sign"}
+CASES = [
+    pytest.param(*case, id=case[0], marks=() if case[0] in SHORT else pytest.mark.long) for case in COMMANDS.items()
+]
 GROUPS = ["", *dict.fromkeys(name.split()[0] for name in COMMANDS if " " in name)]
 OPTION = re.compile(r"│ +(?:\* +)?--(?P<name>[\w-]+)(?:.*\[default: (?P<default>.*?)\])?")
 COMMAND = re.compile(r"│ +(?P<name>[a-z][\w-]*) ")
@@ -108,7 +113,7 @@ def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
 
 
-@pytest.mark.parametrize(("command", "options"), COMMANDS.items(), ids=COMMANDS)
+@pytest.mark.parametrize(("command", "options"), CASES)
 def test_a_command_has_these_options_and_defaults_each_in_a_line(
     call: Call, command: str, options: dict[str, str]
 ) -> None:
@@ -122,7 +127,7 @@ def test_a_command_has_these_options_and_defaults_each_in_a_line(
     assert all(told in " ".join(ended.out.split()) for told in TOLD.get(command, ()))
 
 
-@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group or "svc-async")
+@pytest.mark.parametrize("group", keep_short(3, [(group,) for group in GROUPS]), ids=lambda group: group or "svc-async")
 def test_a_group_lists_its_commands_with_what_they_do(call: Call, group: str) -> None:
     ended = call(*group.split(), "--help")
 

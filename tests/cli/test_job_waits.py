@@ -143,6 +143,7 @@ async def hanging(command: Command, sandbox: Sandbox, tmp_path: Path) -> Running
     return running
 
 
+@pytest.mark.long("kills a job, and looks at it three times")
 async def test_the_status_of_a_killed_job_tells_the_whole_quarantine(command: Command, hanging: Running) -> None:
     running = (await command("job", "status", "job.journal", "--json")).result
     hanging.send(signal.SIGKILL)

@@ -27,6 +27,7 @@ from tests.support.command import (
     read_shape,
 )
 from tests.support.journals import write_note
+from tests.support.tiers import keep_short
 
 USERS = "*/custom_audiences/*/users"
 SMALL_REQUESTS = limit_requests(100)
@@ -35,7 +36,7 @@ FEW = ("--users-per-operation", "1", "--concurrency", "1", "--quarantine", "0")
 
 @pytest.fixture
 async def command(command: Command) -> Command:
-    """Return the command with requests of 100 operations, not 100."""
+    """Return the command with requests of 100 operations, not 2,500."""
     return attrs.evolve(command, program=SMALL_REQUESTS)
 
 
@@ -122,6 +123,7 @@ async def test_a_signal_says_how_to_go_on(command: Command, sandbox: Sandbox, pe
     assert count_members(sandbox) == 240
 
 
+@pytest.mark.long("interrupts a job twice, and looks at it each time")
 async def test_an_interrupted_resume_reports_what_the_journal_knows(
     command: Command, sandbox: Sandbox, people: Path
 ) -> None:
@@ -143,6 +145,7 @@ async def test_an_interrupted_resume_reports_what_the_journal_knows(
     assert [reports[0][name] for name in counts] == [reports[1][name] for name in counts]
 
 
+@pytest.mark.long("each case ends a job early, looks at it and resumes it")
 @pytest.mark.parametrize("end", ["signal", "refusal"])
 async def test_the_summary_of_a_job_that_ends_early_has_the_counts_of_its_status(
     command: Command, sandbox: Sandbox, tmp_path: Path, end: str
@@ -168,6 +171,7 @@ async def test_the_summary_of_a_job_that_ends_early_has_the_counts_of_its_status
     assert (resumed["accepted"] + resumed["coalesced"], resumed["failed"]) == (468, 12)
 
 
+@pytest.mark.long("10,000 rows fill a journal")
 async def test_the_counts_of_a_job_whose_journal_cannot_be_written_agree(
     command: Command, sandbox: Sandbox, tmp_path: Path
 ) -> None:
@@ -183,6 +187,7 @@ async def test_the_counts_of_a_job_whose_journal_cannot_be_written_agree(
     assert report["read"] == report["failed"] + report["pending"]
 
 
+@pytest.mark.long("kills two jobs, and runs a third")
 async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: Sandbox, people: Path) -> None:
     """The list of an earlier run is gone on with; what it lacks, and the journal knows, is listed."""
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.operation_errors({7: "no such person"}))
@@ -205,6 +210,7 @@ async def test_refusals_of_earlier_runs_stay_listed(command: Command, sandbox: S
     assert Counter(ended.result["failures"][0])["position"] == 7
 
 
+@pytest.mark.long("kills a job, and runs three more")
 async def test_a_changed_file_is_refused_and_nothing_is_sent(command: Command, sandbox: Sandbox, people: Path) -> None:
     hang(sandbox, 2)
     await kill(await command.start(*upload(sandbox)), sandbox, 2)
@@ -237,6 +243,7 @@ async def test_a_journal_of_another_job_is_refused(command: Command, sandbox: Sa
     assert count_members(sandbox) == 240
 
 
+@pytest.mark.long("kills a job, and runs three commands beside it")
 async def test_a_journal_in_use_is_refused_and_can_be_looked_at(
     command: Command, sandbox: Sandbox, people: Path
 ) -> None:
@@ -265,6 +272,7 @@ async def test_a_journal_in_use_is_refused_and_can_be_looked_at(
         assert secret not in status_text.out
 
 
+@pytest.mark.long("kills a job, and runs three more")
 async def test_standard_input_is_spooled_and_not_read_again(
     command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
 ) -> None:
@@ -287,6 +295,7 @@ async def test_standard_input_is_spooled_and_not_read_again(
     assert again.result["accepted"] == 240
 
 
+@pytest.mark.long("kills a job, and resumes it")
 async def test_a_job_is_resumed_from_another_folder_and_with_its_options(
     sandbox: Sandbox, people: Path, tmp_path: Path
 ) -> None:
@@ -315,6 +324,7 @@ async def test_a_job_is_resumed_from_another_folder_and_with_its_options(
     assert all(each.expires_at.year == 2030 for each in sandbox.audience(sandbox.audience_id).members)
 
 
+@pytest.mark.long("runs three jobs in processes of their own")
 async def test_products_and_do_not_reach_lists_keep_journals_too(
     command: Command, sandbox: Sandbox, tmp_path: Path
 ) -> None:
@@ -338,6 +348,7 @@ async def test_products_and_do_not_reach_lists_keep_journals_too(
 # --- reports
 
 
+@pytest.mark.long("kills a job, resumes it, and reports on it five times")
 async def test_a_report_of_a_job_that_stopped_and_of_one_that_is_finished(
     command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
 ) -> None:
@@ -373,11 +384,14 @@ async def test_a_report_of_a_job_that_stopped_and_of_one_that_is_finished(
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [
-        (("--journal", "people.csv"), "journal people.csv is not a journal; give the journal file"),
-        (("--journal", "nowhere/job.journal"), "its folder does not exist; create that first"),
-        (("--journal", "job.journal", "--sandbox"), "--journal must not be given with --sandbox"),
-    ],
+    keep_short(
+        1,
+        [
+            (("--journal", "people.csv"), "journal people.csv is not a journal; give the journal file"),
+            (("--journal", "nowhere/job.journal"), "its folder does not exist; create that first"),
+            (("--journal", "job.journal", "--sandbox"), "--journal must not be given with --sandbox"),
+        ],
+    ),
 )
 async def test_a_journal_that_cannot_be_kept_is_one_line_and_exit_2(
     command: Command, sandbox: Sandbox, people: Path, arguments: tuple[str, ...], expected: str
@@ -439,17 +453,20 @@ UNREADABLE = "describes its job in a way that this version cannot read"
 
 @pytest.mark.parametrize(
     ("note", "problem"),
-    [
-        ({}, "was not begun by a command; make the same call again"),
-        (
-            {"command": ["audience", "upload", "people.csv"], "what": "Upload to an audience"},
-            f"{UNREADABLE}: job must be one that `to_plain` has encoded",
-        ),
-        (
-            {"format": 1, "job": "upload"},
-            f"{UNREADABLE}: job is of format 1, but this version runs format 2",
-        ),
-    ],
+    keep_short(
+        1,
+        [
+            ({}, "was not begun by a command; make the same call again"),
+            (
+                {"command": ["audience", "upload", "people.csv"], "what": "Upload to an audience"},
+                f"{UNREADABLE}: job must be one that `to_plain` has encoded",
+            ),
+            (
+                {"format": 1, "job": "upload"},
+                f"{UNREADABLE}: job is of format 1, but this version runs format 2",
+            ),
+        ],
+    ),
 )
 async def test_a_job_that_this_version_cannot_resume_is_one_line_and_exit_2(
     command: Command, tmp_path: Path, note: dict[str, Any], problem: str
@@ -461,6 +478,7 @@ async def test_a_job_that_this_version_cannot_resume_is_one_line_and_exit_2(
     assert (ended.code, ended.out, ended.err) == (2, "", f"svc-async: journal job.journal {problem}\n")
 
 
+@pytest.mark.long("runs two commands in processes of their own")
 async def test_the_journal_of_a_command_describes_its_job(
     command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
 ) -> None:
@@ -480,6 +498,7 @@ async def test_the_journal_of_a_command_describes_its_job(
 # --- jobs that repeat
 
 
+@pytest.mark.long("kills a job, and runs three more")
 async def test_a_folder_keeps_a_journal_of_each_run(command: Command, sandbox: Sandbox, people: Path) -> None:
     repeated = upload(sandbox, journal=("--journals", "nightly"))
     hang(sandbox, 2)
@@ -493,6 +512,7 @@ async def test_a_folder_keeps_a_journal_of_each_run(command: Command, sandbox: S
     assert (await command(*repeated, "--json")).result["accepted"] == 1
 
 
+@pytest.mark.long("runs three jobs in processes of their own")
 async def test_a_finished_job_says_that_it_sent_nothing(command: Command, sandbox: Sandbox, people: Path) -> None:
     assert (await command(*upload(sandbox))).code == 5
     requests = sandbox.requests.count(USERS)

@@ -17,6 +17,7 @@ from tests.support.deliveries import KEY, delivery
 from tests.support.event_samples import activity
 from tests.support.file_watch import run_watched, watch
 from tests.support.receivers import create_sender
+from tests.support.tiers import keep_short
 
 ROWS = "email\n" + "".join(f"user{number}@example.org\n" for number in range(30)) + "nobody\n"
 
@@ -39,6 +40,7 @@ def read_findings(work: Path) -> Any:
     return json.loads((work.parent / "found.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.long("watches the files of four jobs")
 async def test_the_files_of_jobs(work: Path, command: Command, sandbox: Sandbox) -> None:
     target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
     written = ("--journal", "upload.journal", "--failures-file", "failures.csv", "--report", "report.html")
@@ -59,7 +61,7 @@ async def test_the_files_of_jobs(work: Path, command: Command, sandbox: Sandbox)
 
 
 @pytest.mark.parametrize("mode", [0o664, *(pytest.param(mode, marks=pytest.mark.long) for mode in (0o444, 0o666))])
-@pytest.mark.parametrize("option", ["--state", "--failures-file", "--journal"])
+@pytest.mark.parametrize("option", keep_short(1, [("--journal",), ("--failures-file",), ("--state",)]))
 async def test_a_file_that_is_refused_keeps_its_mode(
     work: Path, command: Command, sandbox: Sandbox, option: str, mode: int
 ) -> None:
@@ -73,6 +75,7 @@ async def test_a_file_that_is_refused_keeps_its_mode(
     assert (shared.stat().st_mode & 0o777, shared.read_text()) == (mode, ROWS)
 
 
+@pytest.mark.long("runs two syncs in processes of their own")
 async def test_a_list_of_failures_and_a_state_are_withdrawn_from_other_users(
     work: Path, command: Command, sandbox: Sandbox
 ) -> None:

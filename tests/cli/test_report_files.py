@@ -52,6 +52,7 @@ def test_a_report_needs_a_place_and_a_form(call: Call, here: Path, path: str) ->
     assert (here / "people.html").read_text().startswith("email")
 
 
+@pytest.mark.long("runs ten commands in processes of their own")
 async def test_a_report_replaces_only_reports(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
     write(tmp_path)
     target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
@@ -100,7 +101,7 @@ def test_a_name_is_printed_as_it_is(call: Call, here: Path) -> None:
 USERS = "*/custom_audiences/*/users"
 
 
-@pytest.mark.parametrize("operation", ["upload", "sync"])
+@pytest.mark.parametrize("operation", ["upload", pytest.param("sync", marks=pytest.mark.long)])
 async def test_a_report_that_cannot_be_written_is_refused_before_anything_is_sent(
     command: Command, sandbox: Sandbox, tmp_path: Path, operation: str
 ) -> None:
@@ -137,6 +138,7 @@ def test_the_check_of_a_report_leaves_nothing_behind(call: Call, here: Path) -> 
     assert [each.name for each in here.iterdir() if each.is_file()] == ["people.csv"]
 
 
+@pytest.mark.long("the folder goes while a request waits for a second")
 @pytest.mark.parametrize("journal", [(), ("--journal", "job.journal")])
 async def test_a_report_that_is_lost_in_the_end_leaves_the_result(
     command: Command, sandbox: Sandbox, tmp_path: Path, journal: tuple[str, ...]

@@ -35,6 +35,7 @@ async def upload_while_it_changes(
     return await running.wait()
 
 
+@pytest.mark.long("the file changes while a request waits, before 12,000 rows are read")
 async def test_a_file_that_changes_ends_a_job_that_has_sent_requests(
     command: Command, sandbox: Sandbox, people: Path
 ) -> None:
@@ -47,6 +48,7 @@ async def test_a_file_that_changes_ends_a_job_that_has_sent_requests(
     assert '"exit_code": 1' in await asyncio.to_thread((people.parent / "report.json").read_text)
 
 
+@pytest.mark.long("the file changes while a request waits, before 12,000 rows are read")
 async def test_a_journal_is_resumed_with_the_file_as_it_was(command: Command, sandbox: Sandbox, people: Path) -> None:
     original = people.read_bytes()
     ended = await upload_while_it_changes(command, sandbox, people, ("--journal", "job.journal"))

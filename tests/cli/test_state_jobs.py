@@ -23,6 +23,7 @@ def upload(sandbox: Sandbox, url: str, *more: str) -> tuple[str, ...]:
     return ("audience", "upload", "people.csv", *target, "--job", "night run", "--state-url", url, *few, *more)
 
 
+@pytest.mark.long("runs seven commands in processes of their own, on a database")
 async def test_a_job_is_stopped_listed_looked_at_and_resumed(
     command: Command, sandbox: Sandbox, database: str, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ def tail(server: StreamServer, tmp_path: Path) -> Command:
     return Command(tmp_path, hosts)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 async def test_events_are_printed_as_they_come_until_it_is_stopped(
     server: StreamServer, tail: Command, number: signal.Signals
 ) -> None:
@@ -67,6 +67,7 @@ async def test_nothing_that_comes_is_obeyed_by_a_terminal(server: StreamServer, 
     await running.wait()
 
 
+@pytest.mark.long("the stream reconnects in real time")
 async def test_disconnects_are_reported_and_the_stream_reconnects(server: StreamServer, tail: Command) -> None:
     server.scripts = [send_and_close(b"x\r\n"), refuse_with(400), hold]
     running = await tail.start("stream", "tail", "activity")

@@ -11,6 +11,7 @@ import pytest
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.state import SharedState
 from tests.support.command import Call, Command, limit_requests
+from tests.support.tiers import keep_short
 
 USERS = "*/custom_audiences/*/users"
 
@@ -61,12 +62,15 @@ async def test_the_second_sync_sends_what_changed(
 
 @pytest.mark.parametrize(
     ("options", "locked"),
-    [
-        (("", ""), "failures file people.csv.audience-1nmth.sync.failures.csv"),
-        (("--failures-file f.csv", "--failures-file f.csv"), "failures file f.csv"),
-        (("--state s.sqlite", "--state s.sqlite --failures-file f.csv"), "state {folder}/s.sqlite"),
-        (("", "--failures-file f.csv"), "state {folder}/svc_async/"),
-    ],
+    keep_short(
+        1,
+        [
+            (("", ""), "failures file people.csv.audience-1nmth.sync.failures.csv"),
+            (("--failures-file f.csv", "--failures-file f.csv"), "failures file f.csv"),
+            (("--state s.sqlite", "--state s.sqlite --failures-file f.csv"), "state {folder}/s.sqlite"),
+            (("", "--failures-file f.csv"), "state {folder}/svc_async/"),
+        ],
+    ),
     ids=["failures", "failures by name", "state by name", "state"],
 )
 async def test_a_second_sync_at_the_same_time_ends_with_code_1(
@@ -113,6 +117,7 @@ async def test_a_dry_run_as_json_is_one_object(
     assert (tmp_path / "state").exists()
 
 
+@pytest.mark.long("runs three syncs in processes of their own")
 async def test_rows_that_repeat_a_key_are_counted(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("email\n" + "a@example.org\nb@example.org\nno mail\n" * 3)
     sync = ("audience", "sync", "people.csv", *target(sandbox))
@@ -126,6 +131,7 @@ async def test_rows_that_repeat_a_key_are_counted(command: Command, sandbox: San
     assert [again.result[name] for name in names] == [2, 3, 4, 0]
 
 
+@pytest.mark.long("runs four syncs in processes of their own")
 async def test_removals_do_not_dilute_the_share_of_failures(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:
@@ -139,6 +145,7 @@ async def test_removals_do_not_dilute_the_share_of_failures(
     assert (runs[0].result["removals"], runs[0].result["failed"]) == (910, 10)
 
 
+@pytest.mark.long("runs two syncs in processes of their own")
 async def test_the_speed_of_a_sync_is_that_of_the_rows_that_it_compares(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:
@@ -150,6 +157,7 @@ async def test_the_speed_of_a_sync_is_that_of_the_rows_that_it_compares(
     assert second["rows_per_second"] == pytest.approx(100 / second["seconds"], rel=0.1)
 
 
+@pytest.mark.long("runs six syncs in processes of their own")
 async def test_a_file_that_was_cut_short_removes_nobody(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:
@@ -172,6 +180,7 @@ async def test_a_file_that_was_cut_short_removes_nobody(
     assert count_members(sandbox) == 79
 
 
+@pytest.mark.long("kills a sync between two others")
 async def test_a_sync_that_was_killed_is_taken_up_again(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:
@@ -210,6 +219,7 @@ async def test_a_state_is_no_journal(
     assert "a.sqlite is not a journal; a sync has a state instead: run it again, or with --dry-run" in ended.err
 
 
+@pytest.mark.long("runs three syncs in processes of their own")
 async def test_removals_that_fail_are_listed_without_a_position(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:
@@ -256,6 +266,7 @@ def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
     assert [path.name for path in here.iterdir()] == ["people.csv"]
 
 
+@pytest.mark.long("kills three syncs, and runs a fourth")
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))])
 async def test_a_sync_that_is_killed_again_and_again_ends_with_the_list_of_the_file(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path, seed: int
@@ -288,6 +299,7 @@ async def test_a_sync_that_is_killed_again_and_again_ends_with_the_list_of_the_f
     assert found == sorted(sha256(line.encode()).hexdigest() for line in last.read_text().splitlines()[1:])
 
 
+@pytest.mark.long("interrupts the second of two syncs")
 async def test_the_report_of_an_interrupted_sync_counts_its_removals_too(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:
@@ -343,6 +355,7 @@ async def state_url(postgres_url: str, sandbox: Sandbox) -> str:
     return postgres_url
 
 
+@pytest.mark.long("runs two syncs in processes of their own, on a database")
 async def test_the_state_may_be_in_a_database(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path, state_url: str
 ) -> None:
@@ -357,6 +370,7 @@ async def test_the_state_may_be_in_a_database(
         assert await shared.has_sync(name)
 
 
+@pytest.mark.long("runs four syncs in processes of their own, on a database")
 async def test_a_state_in_a_file_is_not_left_behind(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path, state_url: str
 ) -> None:

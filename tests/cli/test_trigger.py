@@ -16,6 +16,7 @@ from svc_async import Session
 from svc_async.sandbox import Sandbox
 from svc_async.webhooks import SigningKey, WebhookReceiver
 from tests.support.command import Call, Command
+from tests.support.tiers import keep_short
 
 URL = "https://hooks.example.test/svc"
 
@@ -115,20 +116,23 @@ async def test_the_payload_comes_from_a_file_or_from_standard_input(
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [
-        (None, "--payload payload.json cannot be read: No such file or directory"),
-        (b"", "--payload payload.json is not JSON: the syntax is wrong at line 1, column 1"),
-        (b'["secret"]', "--payload payload.json must contain a JSON object, such as "),
-        (b'{"a": 1,\n "secret" 2}', "--payload payload.json is not JSON: the syntax is wrong at line 2, column 11"),
-        (b'{"text": NaN}', "--payload payload.json is not JSON: numbers cannot be NaN or Infinity"),
-        (b'{"text": "\xff"}', "--payload payload.json is not JSON: it is not encoded in UTF-8"),
-        (b"[" * 100_000, "--payload payload.json is not JSON: it is nested too deeply"),
-        (b'{"text": "' + b"x" * 2**20 + b'"}', "--payload must have at most 1,044,480 bytes"),
-        (
-            b'{"text": "' + "ü".encode() * 500_000 + b'"}',
-            "trigger was refused: INVALID_PARAMETER: the body takes up to 1 MiB",
-        ),
-    ],
+    keep_short(
+        3,
+        [
+            (None, "--payload payload.json cannot be read: No such file or directory"),
+            (b"", "--payload payload.json is not JSON: the syntax is wrong at line 1, column 1"),
+            (b'["secret"]', "--payload payload.json must contain a JSON object, such as "),
+            (b'{"a": 1,\n "secret" 2}', "--payload payload.json is not JSON: the syntax is wrong at line 2, column 11"),
+            (b'{"text": NaN}', "--payload payload.json is not JSON: numbers cannot be NaN or Infinity"),
+            (b'{"text": "\xff"}', "--payload payload.json is not JSON: it is not encoded in UTF-8"),
+            (b"[" * 100_000, "--payload payload.json is not JSON: it is nested too deeply"),
+            (b'{"text": "' + b"x" * 2**20 + b'"}', "--payload must have at most 1,044,480 bytes"),
+            (
+                b'{"text": "' + "ü".encode() * 500_000 + b'"}',
+                "trigger was refused: INVALID_PARAMETER: the body takes up to 1 MiB",
+            ),
+        ],
+    ),
 )
 async def test_a_payload_that_cannot_be_one_is_one_line_and_exit_2(
     command: Command, sandbox: Sandbox, tmp_path: Path, content: bytes | None, reason: str
@@ -144,22 +148,26 @@ async def test_a_payload_that_cannot_be_one_is_one_line_and_exit_2(
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
-    [
-        (("post.created",), "trigger was refused: "),
-        (
-            ("post.created",),
-            ": event_type is not documented; similar ones are post.create, post.reply.create, post.quote.create",
-        ),
-        (("post.created",), "; it must be one of post.create, "),
-        (
-            ("posts",),
-            ": event_type is not documented; similar ones are post.create, post.delete, post.mention.create; ",
-        ),
-        (("zzz.x",), ": event_type must be one of post.create, "),
-        (("post.create", "--set", "txet=x"), "names txet"),
-        (("post.create", "--set", "text"), "--set is written PATH=VALUE"),
-        (("post.create", "--set", "=x"), "--set is written PATH=VALUE"),
-    ],
+    keep_short(
+        2,
+        [
+            (
+                ("post.created",),
+                (
+                    "trigger was refused: INVALID_PARAMETER: event_type is not documented; similar ones are "
+                    "post.create, post.reply.create, post.quote.create; it must be one of post.create, "
+                ),
+            ),
+            (("post.create", "--set", "txet=x"), "names txet"),
+            (
+                ("posts",),
+                ": event_type is not documented; similar ones are post.create, post.delete, post.mention.create; ",
+            ),
+            (("zzz.x",), ": event_type must be one of post.create, "),
+            (("post.create", "--set", "text"), "--set is written PATH=VALUE"),
+            (("post.create", "--set", "=x"), "--set is written PATH=VALUE"),
+        ],
+    ),
 )
 async def test_what_cannot_happen_is_one_line_and_exit_2(
     command: Command, sandbox: Sandbox, arguments: tuple[str, ...], reason: str

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox
-from tests.support.command import Command, Running, limit_requests, read_shape
+from tests.support.command import Call, Command, Running, limit_requests, read_shape
 
 USERS = "*/custom_audiences/*/users"
 
@@ -55,6 +55,7 @@ async def read_events(response: aiohttp.ClientResponse) -> list[tuple[str, str]]
     return [(name.removeprefix("event: "), data.removeprefix("data:").strip()) for name, data in events]
 
 
+@pytest.mark.long("a page is followed in real time")
 async def test_the_page_follows_the_job_to_its_end(upload: Running, watched: tuple[Running, str]) -> None:
     watch, url = watched
     async with aiohttp.ClientSession() as http, http.get(url) as answer:
@@ -73,6 +74,7 @@ async def test_the_page_follows_the_job_to_its_end(upload: Running, watched: tup
     await upload.wait()
 
 
+@pytest.mark.long("a page is followed in real time")
 async def test_a_reader_that_closes_the_page_is_no_error(upload: Running, watched: tuple[Running, str]) -> None:
     watch, url = watched
     async with aiohttp.ClientSession() as http, http.get(f"{url}events") as answer:
@@ -115,11 +117,15 @@ async def test_it_ends_when_it_is_told(command: Command, upload: Running) -> Non
     assert (ended.code, ended.out, ended.err) == (0, "", "")
 
 
+@pytest.mark.long("runs two commands in processes of their own")
 async def test_a_finished_job_is_shown_by_its_report(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("email\na@example.org\n")
     target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
     assert (await command("audience", "upload", "one.csv", *target, "--journal", "one.journal")).code == 0
     ended = await command("job", "watch", "one.journal")
     assert (ended.code, "finished" in ended.out) == (0, True)
-    assert (await command("job", "watch")).code == 2
-    assert (await command("job", "watch", "none.journal")).code == 2
+
+
+@pytest.mark.parametrize("arguments", [(), ("none.journal",)])
+def test_a_journal_that_is_not_there_is_not_watched(call: Call, arguments: tuple[str, ...]) -> None:
+    assert call("job", "watch", *arguments).code == 2

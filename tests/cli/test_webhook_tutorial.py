@@ -11,6 +11,7 @@ from svc_async import Session
 from svc_async.sandbox import Sandbox
 from svc_async.webhooks import SigningKey, WebhookReceiver
 from tests.support.command import ROOT, Command, Ended
+from tests.support.tiers import keep_short
 
 PAGE = (ROOT / "docs" / "tutorial-webhooks.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^svc-async (.*)$", PAGE, re.MULTILINE)
@@ -56,6 +57,7 @@ async def test_a_url_that_the_sandbox_does_not_forward_is_explained(command: Com
     assert "deliver_to" not in ended.err
 
 
+@pytest.mark.long("runs five commands in processes of their own")
 async def test_a_second_url_for_an_event_says_to_which_webhook_it_goes(command: Command, sandbox: Sandbox) -> None:
     first, second = (f"https://hooks.example.test/{name}" for name in ("first", "second"))
     for url in (first, second):
@@ -80,6 +82,7 @@ async def test_a_second_url_for_an_event_says_to_which_webhook_it_goes(command: 
     assert plain == Ended(2, "", "svc-async: url must use https and carry no port number\n")
 
 
+@pytest.mark.long("a token is requested ten times")
 async def test_a_bearer_token_that_was_requested_too_often_is_explained(command: Command, sandbox: Sandbox) -> None:
     url = "https://hooks.example.test/svc"
     sandbox.deliver_to(url, WebhookReceiver(keys=[SigningKey(sandbox.app["consumer_secret"])]))
@@ -108,6 +111,7 @@ async def test_a_registration_is_described(command: Command, sandbox: Sandbox) -
     )
 
 
+@pytest.mark.long("runs three commands in processes of their own")
 async def test_a_webhook_that_is_valid_already_is_not_said_to_be_checked(command: Command, sandbox: Sandbox) -> None:
     url = "https://hooks.example.test/svc"
     register = ("webhook", "register", url)
@@ -127,13 +131,19 @@ async def test_a_webhook_that_is_valid_already_is_not_said_to_be_checked(command
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
-    [
-        (("https://hooks.example.test:443/svc",), "url must use https and carry no port"),
-        (("https://hooks.example.test/a b",), "url must consist of visible ASCII characters: percent-encode others"),
-        (("https://x.test/svc", "--event", "post.create"), "--event and --user go together"),
-        (("https://x.test/svc", "--user", "7"), "--event and --user go together"),
-        (("https://x.test/svc", "--event", "post.create", "--user", "abc"), "--user must be the id of a user"),
-    ],
+    keep_short(
+        2,
+        [
+            (("https://hooks.example.test:443/svc",), "url must use https and carry no port"),
+            (
+                ("https://hooks.example.test/a b",),
+                "url must consist of visible ASCII characters: percent-encode others",
+            ),
+            (("https://x.test/svc", "--event", "post.create"), "--event and --user go together"),
+            (("https://x.test/svc", "--user", "7"), "--event and --user go together"),
+            (("https://x.test/svc", "--event", "post.create", "--user", "abc"), "--user must be the id of a user"),
+        ],
+    ),
 )
 async def test_what_cannot_be_registered_is_exit_2(command: Command, arguments: tuple[str, ...], reason: str) -> None:
     ended = await command("webhook", "register", *arguments)

@@ -13,7 +13,13 @@ from tests.support.sandbox_thread import run_sandbox
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = [each for page in PAGES if page.name not in NEEDS_MORE for each in find_examples(page)]
-LONG = ("django", "range(10_000)")
+LONG = (
+    "django",
+    "range(10_000)",
+    "call_later(0.5",  # these wait in real time
+    "for pause in (0.1",
+    "seconds=0.2",
+)
 CASES = [
     pytest.param(each, id=each.name, marks=pytest.mark.long if any(word in each.code for word in LONG) else ())
     for each in EXAMPLES

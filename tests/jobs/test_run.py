@@ -98,6 +98,7 @@ async def test_products_are_uploaded_and_removed_by_their_key(session: Session, 
     assert await run(upload, session) == uploaded
 
 
+@pytest.mark.long("6,000 rows need three requests")
 async def test_settings_and_observers_reach_the_job(
     session: Session, sandbox: Sandbox, audience: TargetSpec, write: Write
 ) -> None:
@@ -194,7 +195,7 @@ async def test_a_job_that_cannot_be_finished_raises(
     assert caught.value.report.pending == 1
 
 
-@pytest.mark.parametrize("in_folder", [False, True])
+@pytest.mark.parametrize("in_folder", [False, pytest.param(True, marks=pytest.mark.long)])
 async def test_the_journal_describes_the_job_so_that_the_command_can_resume_it(  # noqa: PLR0917 - fixtures
     session: Session,
     sandbox: Sandbox,
