@@ -31,3 +31,9 @@ async def raw(sandbox: Sandbox) -> AsyncIterator[RawClient]:
 async def browser(sandbox: Sandbox) -> AsyncIterator[Browser]:
     async with open_browser(sandbox) as browser:
         yield browser
+
+
+@pytest.fixture
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let time wait for a task that does not sleep on the clock for a moment, which is otherwise a second."""
+    monkeypatch.setattr("svc_async.sandbox.clock._MAX_WAIT", 0.02)

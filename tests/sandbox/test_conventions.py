@@ -58,6 +58,7 @@ async def test_a_count_out_of_bounds_is_refused_and_named(raw: RawClient, path: 
             assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", "count")])
 
 
+@pytest.mark.long("creates 201 entities")
 @pytest.mark.rule("GEN-06", "LICC-01")
 async def test_the_bounds_of_count_are_accepted_and_200_is_the_default(raw: RawClient, path: str) -> None:
     for _ in range(201):

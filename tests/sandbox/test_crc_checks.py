@@ -171,6 +171,7 @@ async def test_unless_the_setting_wants_200(v2: V2Client, hook: RecordingReceive
     assert v2.sandbox.webhooks[webhook_id].checks[-1].verdict == "2XX other than 200"
 
 
+@pytest.mark.long("a month of checks")
 @pytest.mark.rule("WH-20", "WH-37", "LIM-02")
 async def test_thirty_days_of_scheduled_checks(v2: V2Client, hook: RecordingReceiver) -> None:
     webhook_id = await v2.register(hook)

@@ -148,6 +148,7 @@ async def test_ten_seconds_are_what_a_receiver_has(v2: V2Client, hook: Recording
     assert delivery.attempts[0].rule == "WH-42"
 
 
+@pytest.mark.usefixtures("little_patience")
 @pytest.mark.rule("WH-42")
 async def test_one_that_never_answers_has_timed_out_after_ten_seconds(v2: V2Client, hook: RecordingReceiver) -> None:
     await v2.register(hook)
@@ -236,6 +237,7 @@ async def test_a_delivery_is_overtaken_by_the_next_to_the_same_webhook(v2: V2Cli
     assert [event["number"] for event in hook.events] == [0, 1, 1, 0]
 
 
+@pytest.mark.usefixtures("little_patience")
 async def test_what_was_overtaken_waits_for_the_answer_to_the_next(v2: V2Client, hook: RecordingReceiver) -> None:
     await v2.register(hook)
     v2.sandbox.deliveries.faults.next(reorder=True, duplicate=1)
@@ -375,6 +377,7 @@ async def test_what_was_never_attempted_is_not_replayed(v2: V2Client, hook: Reco
     assert [event.get("number") for event in hook.events] == [2, 2, None]
 
 
+@pytest.mark.usefixtures("little_patience")
 @pytest.mark.rule("WH-37")
 async def test_one_job_at_a_time_and_none_of_them_sends_a_check(v2: V2Client, hook: RecordingReceiver) -> None:
     webhook_id = await make_history(v2, hook)

@@ -5,18 +5,26 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partialmethod
 from typing import Any
 
 import aiohttp
 import pytest
 
 from svc_async.sandbox import Fault, RateRule, Sandbox, SandboxConfig, VirtualClock
+from svc_async.sandbox.inspector.inspector import Inspector
 from svc_async.sandbox.inspector.pages import FILES
 from tests.support.raw_client import RawAnswer, RawClient, encode_basic, hash_sha256, open_raw_client
 from tests.support.v2_client import RecordingReceiver, V2Client
 
 USERS = [{"operation_type": "Update", "params": {"users": [{"email": [hash_sha256("anna@example.com")]}]}}]
 PARTS = ("", *FILES, "feed", "request?number=0", "delivery?id=1", "state")
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for what has changed as often as can be."""
+    monkeypatch.setattr(Inspector, "__init__", partialmethod(Inspector.__init__, interval=0.01))
 
 
 async def ask(raw: RawClient, path: str, **headers: str) -> RawAnswer:

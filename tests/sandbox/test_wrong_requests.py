@@ -43,13 +43,21 @@ NOT_OF_THE_TYPE = {
 }
 
 
-def list_operations(body: str) -> Sequence[dict[str, Any]]:
-    return [row for row in OPERATIONS if row["body"] == body]
+Operations = Sequence[dict[str, Any]]
 
 
-def list_params(kind: str) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
+@pytest.fixture(params=[6, pytest.param(1, marks=pytest.mark.long)], ids=["every sixth", "every one"])
+def operations(request: pytest.FixtureRequest) -> Operations:
+    return OPERATIONS[:: request.param]
+
+
+def list_operations(operations: Operations, body: str) -> Operations:
+    return [row for row in operations if row["body"] == body]
+
+
+def list_params(operations: Operations, kind: str) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
     """Yield the operations with the names and rows of their query parameters of a kind."""
-    for row in OPERATIONS:
+    for row in operations:
         for parameter in row.get("parameter", []):
             if parameter["in"] == "query" and (parameter["type"] == kind or parameter.get(kind)):
                 yield row, parameter["name"], parameter
@@ -74,8 +82,10 @@ def config() -> SandboxConfig:
 
 
 @pytest.mark.rule("GEN-15")
-async def test_an_unknown_parameter_is_refused_and_named(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for row in OPERATIONS:
+async def test_an_unknown_parameter_is_refused_and_named(
+    raw: RawClient, operations: Operations, subtests: pytest.Subtests
+) -> None:
+    for row in operations:
         with subtests.test(row["id"]):
             got = await send(raw, row, {"colour": "red"})
             assert got.status == 400
@@ -83,16 +93,18 @@ async def test_an_unknown_parameter_is_refused_and_named(raw: RawClient, subtest
 
 
 @pytest.mark.rule("GEN-01")
-async def test_another_version_has_no_such_call(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for row in OPERATIONS:
+async def test_another_version_has_no_such_call(
+    raw: RawClient, operations: Operations, subtests: pytest.Subtests
+) -> None:
+    for row in operations:
         with subtests.test(row["id"]):
             for version in ("/11/", "/13/", "/", "/v12/"):
                 got = await send(raw, row, where=path(row).replace(f"/{row['path'].split('/')[1]}/", version, 1))
                 assert (got.status, got.codes) == (404, [("ROUTE_NOT_FOUND", None)])
 
 
-async def test_a_nonce_serves_once(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for row in OPERATIONS:
+async def test_a_nonce_serves_once(raw: RawClient, operations: Operations, subtests: pytest.Subtests) -> None:
+    for row in operations:
         with subtests.test(row["id"]):
             base = raw.sandbox.ads_sandbox_url if row["surface"] == "ads_sandbox" else raw.sandbox.ads_url
             header = raw.sign(row["method"], base + path(row))
@@ -102,16 +114,18 @@ async def test_a_nonce_serves_once(raw: RawClient, subtests: pytest.Subtests) ->
 
 
 @pytest.mark.rule("AUTH-01f")
-async def test_nobody_is_let_in_unsigned(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for row in OPERATIONS:
+async def test_nobody_is_let_in_unsigned(raw: RawClient, operations: Operations, subtests: pytest.Subtests) -> None:
+    for row in operations:
         with subtests.test(row["id"]):
             for authorization in ("Bearer nothing", "Basic eDp5", "OAuth oauth_token=x"):
                 assert (await send(raw, row, authorization=authorization)).status in {401, 403}
 
 
 @pytest.mark.rule("GEN-16")
-async def test_json_is_accepted_only_with_its_content_type(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for row in list_operations("json"):
+async def test_json_is_accepted_only_with_its_content_type(
+    raw: RawClient, operations: Operations, subtests: pytest.Subtests
+) -> None:
+    for row in list_operations(operations, "json"):
         for headers in ({}, {"Content-Type": "text/plain"}, {"Content-Type": "application/jsonl"}):
             with subtests.test(row["id"], headers=headers):
                 got = await send(raw, row, headers=headers)
@@ -119,23 +133,29 @@ async def test_json_is_accepted_only_with_its_content_type(raw: RawClient, subte
 
 
 @pytest.mark.rule("GEN-16")
-async def test_a_body_that_is_no_json_is_refused(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for row in list_operations("json"):
+async def test_a_body_that_is_no_json_is_refused(
+    raw: RawClient, operations: Operations, subtests: pytest.Subtests
+) -> None:
+    for row in list_operations(operations, "json"):
         for body in (b"", b"{", b"null", b"7", b'"a"', b"\xff", b"[" * 5_000, json.dumps({"colour": 1}).encode()):
             with subtests.test(row["id"], body=body[:10]):
                 assert (await send(raw, row, data=body)).status == 400
 
 
 @pytest.mark.rule("GEN-15")
-async def test_a_call_of_the_query_takes_no_body(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for row in list_operations("none"):
+async def test_a_call_of_the_query_takes_no_body(
+    raw: RawClient, operations: Operations, subtests: pytest.Subtests
+) -> None:
+    for row in list_operations(operations, "none"):
         with subtests.test(row["id"]):
             assert (await send(raw, row, data=b"{}", headers=JSON)).status == 400
 
 
 @pytest.mark.rule("GEN-11", "GEN-06", "GEN-08b", "GEN-12b")
-async def test_a_value_of_another_type_is_refused(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for row, name, parameter in (param for kind in NOT_OF_THE_TYPE for param in list_params(kind)):
+async def test_a_value_of_another_type_is_refused(
+    raw: RawClient, operations: Operations, subtests: pytest.Subtests
+) -> None:
+    for row, name, parameter in (param for kind in NOT_OF_THE_TYPE for param in list_params(operations, kind)):
         # Unspecified: an empty value of a change unsets the field (ASM-101).
         for value in [value for value in NOT_OF_THE_TYPE[parameter["type"]] if value or row["method"] != "PUT"]:
             with subtests.test(row["id"], name=name, value=value):
@@ -144,23 +164,27 @@ async def test_a_value_of_another_type_is_refused(raw: RawClient, subtests: pyte
 
 
 @pytest.mark.rule("GEN-17", "LIM-07")
-async def test_one_id_too_many_is_refused(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for row, name, parameter in list_params("max_items"):
+async def test_one_id_too_many_is_refused(raw: RawClient, operations: Operations, subtests: pytest.Subtests) -> None:
+    for row, name, parameter in list_params(operations, "max_items"):
         with subtests.test(row["id"], name=name):
             values = ",".join(str(number) for number in range(parameter["max_items"] + 1))
             got = await send(raw, row, {name: values})
             assert (got.status, ("INVALID_PARAMETER", name) in got.codes) == (400, True)
 
 
-async def test_what_is_required_is_missed_by_name(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for row, name, _ in list_params("required"):
+async def test_what_is_required_is_missed_by_name(
+    raw: RawClient, operations: Operations, subtests: pytest.Subtests
+) -> None:
+    for row, name, _ in list_params(operations, "required"):
         with subtests.test(row["id"], name=name):
             got = await send(raw, row)
             assert (got.status, ("MISSING_PARAMETER", name) in got.codes) == (400, True)
 
 
-async def test_a_value_that_is_not_listed_is_refused(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for row, name, _ in list_params("enum"):
+async def test_a_value_that_is_not_listed_is_refused(
+    raw: RawClient, operations: Operations, subtests: pytest.Subtests
+) -> None:
+    for row, name, _ in list_params(operations, "enum"):
         with subtests.test(row["id"], name=name):
             got = await send(raw, row, {name: "PURPLE"})
             assert (got.status, ("INVALID_PARAMETER", name) in got.codes) == (400, True)

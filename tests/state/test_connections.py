@@ -51,7 +51,9 @@ async def take_up(state: SharedState) -> None:
     await create_empty_job(state.journal("job")).__aenter__()
 
 
-@pytest.mark.parametrize("work", [read, read_often, transact])
+@pytest.mark.parametrize(
+    "work", [read, *(pytest.param(each, marks=pytest.mark.long) for each in (read_often, transact))]
+)
 async def test_what_is_cancelled_without_an_answer_ends_as_cancelled(
     proxy: PostgresProxy, state: SharedState, work: Callable[[SharedState], Awaitable[None]]
 ) -> None:
@@ -80,6 +82,7 @@ async def test_a_journal_that_is_being_taken_up_is_given_up_if_it_is_cancelled(
         await task
 
 
+@pytest.mark.long("waits for a server that does not answer")
 async def test_a_receiver_that_renews_its_lease_can_be_left(proxy: PostgresProxy, state: SharedState) -> None:
     clock = VirtualClock()
     async with SharedEvents(state, clock=clock):
@@ -88,6 +91,7 @@ async def test_a_receiver_that_renews_its_lease_can_be_left(proxy: PostgresProxy
             await clock.advance(seconds=15)
 
 
+@pytest.mark.long("waits for a server that does not answer")
 @pytest.mark.usefixtures("state")
 async def test_who_waits_for_a_connection_while_none_answers_waits_as_long_as_connecting_may_take(
     proxy: PostgresProxy, schema: str

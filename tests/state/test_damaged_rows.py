@@ -60,24 +60,28 @@ async def check(state: SharedState) -> None:
 USES: dict[str, Use] = {"journal": use_journal, "sync": use_sync, "events": use_events, "job": use_job, "check": check}
 DAMAGES = [
     ("journal", "UPDATE stores SET active_at = 'infinity'"),
+    ("check", "DROP TABLE limit_holders CASCADE"),
+    ("sync", "DROP TABLE records"),
+    ("events", "UPDATE event_inbox SET key = '\\xff'"),
+    ("job", "DELETE FROM records WHERE kind = 'plan'"),
+]
+MORE_DAMAGES = [
     ("journal", "UPDATE stores SET confirmed_at = '-infinity'"),
     ("journal", "UPDATE stores SET epoch = 9223372036854775807"),
     ("journal", "ALTER TABLE records RENAME body TO blob"),
     ("check", "UPDATE stores SET active_at = 'infinity'"),
-    ("check", "DROP TABLE limit_holders CASCADE"),
     ("sync", "UPDATE stores SET epoch = 9223372036854775807"),
-    ("sync", "DROP TABLE records"),
-    ("events", "UPDATE event_inbox SET key = '\\xff'"),
     ("events", "UPDATE event_inbox SET received_at = '294000-01-01'"),
     ("events", "DROP FUNCTION take_events"),
     ("job", "UPDATE records SET body = '\\xa0' WHERE kind = 'about'"),
-    ("job", "DELETE FROM records WHERE kind = 'plan'"),
     ("job", "UPDATE stores SET epoch = 9223372036854775807"),
     ("job", "INSERT INTO records SELECT id, 'report', 0, '1', 0 FROM stores"),
 ]
 
 
-@pytest.mark.parametrize(("name", "statement"), DAMAGES)
+@pytest.mark.parametrize(
+    ("name", "statement"), [*DAMAGES, *(pytest.param(*each, marks=pytest.mark.long) for each in MORE_DAMAGES)]
+)
 async def test_damage_is_one_error_that_says_what_to_do(shared: SharedState, name: str, statement: str) -> None:
     await USES["journal" if name == "check" else name](shared)
     await shared.database.execute(statement)
@@ -118,7 +122,9 @@ async def test_an_error_of_the_server_shows_no_row(shared: SharedState) -> None:
     assert "Failing row" not in shown
 
 
-@pytest.mark.parametrize("name", ["journal", "sync", "events", "job"])
+@pytest.mark.parametrize(
+    "name", ["journal", *(pytest.param(each, marks=pytest.mark.long) for each in ("sync", "events", "job"))]
+)
 async def test_a_server_that_takes_no_writes_is_unavailable(
     shared: SharedState, postgres_url: str, schema: str, name: str
 ) -> None:

@@ -10,7 +10,7 @@ from tests.support.lease_histories import History, make_history, run_histories
 from tests.support.lease_model import SECOND, LeaseModel
 
 
-@pytest.mark.parametrize("count", [15, pytest.param(150, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [5, pytest.param(150, marks=pytest.mark.long)])
 async def test_the_function_and_the_model_are_equal_over_random_histories(
     postgres_url: str, schema: str, count: int
 ) -> None:

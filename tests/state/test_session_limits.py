@@ -161,6 +161,7 @@ async def test_without_a_required_state_a_session_counts_by_itself(caplog: pytes
     assert len([record for record in caplog.records if "keeps to its share" in record.getMessage()]) == 1
 
 
+@pytest.mark.long("what the first session has not reported may hold up the second one for five seconds")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of what the closed event loop did not close
 @pytest.mark.parametrize("is_required", [True, False])
 def test_a_session_and_its_state_are_opened_again_after_their_event_loop_was_closed(

@@ -465,8 +465,9 @@ async def test_one_calm_process_needs_one_lease_a_request(clock: DrivenClock, le
 
 
 async def test_a_request_without_an_answer_holds_up_other_processes_for_five_seconds(
-    clock: DrivenClock, leases: ModelLeases
+    clock: DrivenClock, leases: ModelLeases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("svc_async.state.limits.store._CLOSE_SECONDS", 0.01)  # the time of the machine
     first, second = make_governors(clock, leases, 2)
     async with first, second:
         lost = await clock.run(request_slot(first, users_batch()).__aenter__())

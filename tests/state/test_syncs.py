@@ -54,7 +54,13 @@ STEPS: list[Callable[[SyncState], Awaitable[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("replaced", range(len(STEPS)))
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        pytest.param(number, marks=() if step is admit else pytest.mark.long)  # what was admitted is sent
+        for number, step in enumerate(STEPS)
+    ],
+)
 async def test_a_sync_that_was_replaced_can_do_no_further_step(shared: SharedState, replaced: int) -> None:
     async with open_sync_state(shared, "a") as first:
         await sync(first, {1: 10, 2: 20})
@@ -99,13 +105,14 @@ async def test_a_process_that_stands_still_within_a_transaction_delays_nobody(sh
         assert await third.list_numbers("selection") == []
 
 
-async def test_a_sync_that_is_cancelled_at_any_moment_is_done_again(shared: SharedState) -> None:
+@pytest.mark.parametrize("count", [3, pytest.param(25, marks=pytest.mark.long)])
+async def test_a_sync_that_is_cancelled_at_any_moment_is_done_again(shared: SharedState, count: int) -> None:
     async def run(snapshot: dict[int, int]) -> None:
         async with open_sync_state(shared, "a") as state:
             await sync(state, snapshot)
 
     dice, ended = random.Random(1), 0
-    for _ in range(25):
+    for _ in range(count):
         await run({1: 10, 2: 20})
         task = asyncio.ensure_future(run({1: 11, 3: 30}))
         for _ in range(dice.randrange(1, 300)):
@@ -117,7 +124,7 @@ async def test_a_sync_that_is_cancelled_at_any_moment_is_done_again(shared: Shar
             plan = await compare(state, {1: 11, 3: 30})
             assert plan.unchanged + plan.changes + plan.additions == 2
             assert plan.removals + plan.doubtful <= 1
-    assert ended < 25
+    assert ended < count
 
 
 async def test_a_damaged_row_is_noticed(shared: SharedState) -> None:

@@ -32,10 +32,31 @@ async def serve_with_aiohttp(receiver: WebhookReceiver) -> AsyncGenerator[int]:
         await runner.cleanup()
 
 
+class _Uvicorn(uvicorn.Server):
+    """A server that starts, serves and ends as uvicorn does, which looks every 0.1 seconds whether it is to end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ended = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.ended.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for each in (*self.servers, *(sockets or ())):
+            each.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - nothing to wait for
+            await asyncio.sleep(0)
+        await self.lifespan.shutdown()
+
+
 @asynccontextmanager
 async def serve_with_uvicorn(receiver: WebhookReceiver) -> AsyncGenerator[int]:
     config = uvicorn.Config(receiver.asgi(PATH), lifespan="on", log_level="critical", http="h11", ws="none")
-    server = uvicorn.Server(config)
+    server = _Uvicorn(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         while not server.started and not serving.done():  # noqa: ASYNC110 - the server offers nothing to wait for
@@ -43,7 +64,7 @@ async def serve_with_uvicorn(receiver: WebhookReceiver) -> AsyncGenerator[int]:
         try:
             yield listening.getsockname()[1]
         finally:
-            server.should_exit = True
+            server.ended.set()
             await serving
 
 

@@ -188,7 +188,7 @@ async def test_deliveries_that_share_events_and_users_do_not_wait_for_each_other
     assert seen == ["1", "2", "3"]
 
 
-@pytest.mark.parametrize("workers", [1, 8])
+@pytest.mark.parametrize("workers", [8, pytest.param(1, marks=pytest.mark.long)])
 async def test_receivers_with_a_state_handle_events_of_one_user_in_the_order_of_arrival(
     postgres_url: str, schema: str, workers: int
 ) -> None:

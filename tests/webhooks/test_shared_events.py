@@ -446,6 +446,7 @@ asyncio.run(receive())
 """
 
 
+@pytest.mark.long("starts an interpreter")
 def test_a_receiver_that_was_left_open_in_a_closed_event_loop_can_be_entered_again(
     postgres_url: str, schema: str
 ) -> None:
@@ -502,6 +503,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long("kills a process")
 async def test_a_running_receiver_takes_over_what_a_killed_one_had_accepted(postgres_url: str, schema: str) -> None:
     clock = VirtualClock(datetime.now(UTC))
     arguments = [sys.executable, "-c", DIES, postgres_url, schema]

@@ -85,7 +85,7 @@ async def test_of_a_burst_each_event_is_handled_once_or_reported(count: int) -> 
     ("drain_deadline", "count"),
     [
         (0, 40),
-        (30, 40),
+        pytest.param(30, 40, marks=pytest.mark.long),
         pytest.param(0, 100, marks=pytest.mark.long),
         pytest.param(30, 100, marks=pytest.mark.long),
         pytest.param(0, 2_000, marks=pytest.mark.long),
