@@ -130,6 +130,12 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have whoever finds a file locked not wait for its lock between two attempts."""
+    monkeypatch.setattr("svc_async.store.file._LOCK_PAUSE", 0.0)
+
+
 @pytest.fixture(scope="session")
 def postgres_wheel() -> None:
     """Skip the test where PostgreSQL is missing: its wheel does not exist for every system, such as those with musl."""

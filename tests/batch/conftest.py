@@ -82,7 +82,7 @@ def open_shared_state(shared_state: SharedState) -> OpenState:
     return lambda *, target="a": open_sync_state(shared_state, target)
 
 
-@pytest.fixture(params=["open_state_file", "open_shared_state"])
+@pytest.fixture(params=["open_state_file", pytest.param("open_shared_state", marks=pytest.mark.long)])
 def open_state(request: pytest.FixtureRequest) -> OpenState:
     """Opens the state of a list, wherever it is kept."""
     found: OpenState = request.getfixturevalue(request.param)

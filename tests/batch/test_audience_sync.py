@@ -156,6 +156,7 @@ async def test_failures_are_reported_at_their_position_in_the_file(audience: Aud
     assert sorted(audience.members, key=str) == sorted(emails(1, 2, 4), key=str)
 
 
+@pytest.mark.long("hundreds of rows fail, so that the costs can be compared")
 async def test_a_failure_costs_no_more_in_a_longer_file(audience: Audience) -> None:
     calls = []
     for rows in (300, 900):
@@ -203,7 +204,6 @@ async def test_a_lifetime_without_a_date_at_its_end_is_refused(audience: Audienc
     assert (await audience.sync(numbered(1), lifetime=timedelta(days=36_500))).sent.accepted == 1
 
 
-@EVERYWHERE
 async def test_a_run_that_was_ended_by_the_service_is_taken_up_again(audience: Audience, sandbox: Sandbox) -> None:
     await audience.sync(numbered(*range(20)))
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.http(403))
@@ -215,7 +215,6 @@ async def test_a_run_that_was_ended_by_the_service_is_taken_up_again(audience: A
     assert sorted(audience.members, key=str) == sorted(emails(*range(10, 30)), key=str)
 
 
-@EVERYWHERE
 async def test_who_changed_and_is_in_doubt_is_removed_before_being_added(audience: Audience, sandbox: Sandbox) -> None:
     await audience.sync("email,phone\na@example.org,+4930123456\n")
     sandbox.faults.on("POST", USERS).nth(2).do(Fault.drop_connection(), stage="after")

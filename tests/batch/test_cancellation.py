@@ -70,7 +70,7 @@ async def test_rows_add_up_whenever_a_job_is_cancelled(
     assert report.in_doubt <= report.pending
 
 
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.long)])
 @FEWER
 @pytest.mark.usefixtures("examples")
 @given(turns=TURNS, lanes=LANES, latency=LATENCIES, losses=LOSSES, again=AGAIN)

@@ -168,7 +168,7 @@ async def test_wrong_columns_are_refused_before_anything_is_read(
     assert caught.value.parameter == parameter
 
 
-@pytest.mark.parametrize("give", [list, iter])
+@pytest.mark.parametrize("give", [list, pytest.param(iter, marks=pytest.mark.long)])
 async def test_a_job_begun_with_rows_is_resumed_with_their_columns(
     tmp_path: Path, give: Callable[[list[Any]], Any]
 ) -> None:

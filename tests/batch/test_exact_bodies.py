@@ -65,15 +65,15 @@ MEMBERS: Mapping[str, Members] = {
     ),
     "other keys in each slice": [make_member(number) for number in range(COUNT)],
 }
-ALONE = {"four with gaps", "several values"}
+SHORT = {"one e-mail", "four with gaps", "repeated", "other keys in each slice"}
 CASES = pytest.mark.parametrize(
     ("name", "per_operation"),
     [
-        *(pytest.param(name, 1, marks=() if name in ALONE else pytest.mark.long) for name in MEMBERS),
-        *((name, 25) for name in MEMBERS),
+        *(pytest.param(name, 1, marks=pytest.mark.long) for name in MEMBERS),
+        *(pytest.param(name, 25, marks=() if name in SHORT else pytest.mark.long) for name in MEMBERS),
     ],
 )
-"""All members, many an operation; and those whose operations differ most, one an operation."""
+"""All members, one or many an operation; in the short tier those that are quick and differ most."""
 REFUSALS: Mapping[int, Outcome] = {
     1: make_error(400, operation_errors={index: (ErrorDetail(code="NO", message="no"),) for index in (0, 3, 4)}),
     4: make_error(413),
@@ -154,9 +154,7 @@ async def test_what_is_left_of_a_refused_body_is_the_same_byte_for_byte(
 @pytest.mark.parametrize(
     ("name", "per_operation"),
     [
-        ("four with gaps", 25),
         ("repeated", 25),
-        ("partner ids", 1),
         *(pytest.param(name, per, marks=pytest.mark.long) for name in MEMBERS for per in (1, 25)),
     ],
 )

@@ -80,6 +80,7 @@ async def test_one_user_an_operation_fills_requests_as_well(users: AudienceUsers
     assert report.requests <= ceil(rows / LIMITS.operations) + 1
 
 
+@pytest.mark.long("a short job has few full requests")
 async def test_a_lane_that_waits_leaves_the_others_their_full_requests(
     users: AudienceUsers, service: FakeService
 ) -> None:

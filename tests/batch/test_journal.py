@@ -61,7 +61,6 @@ def parse_identities(body: bytes) -> list[tuple[str, str]]:
     ]
 
 
-@EVERYWHERE
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
     ("lanes", "per_operation", "few"),
@@ -169,7 +168,6 @@ async def test_superseded_rows_of_a_request_that_was_halved_are_counted_once(pla
         assert read_values(service) == find_expected(rows)
 
 
-@EVERYWHERE
 async def test_what_is_sent_again_is_not_kept_while_the_rest_is_sent(
     journal: JournalLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +278,6 @@ async def test_a_job_without_order_can_be_resumed_as_well(journal: JournalLocati
     assert (report.accepted, len(service.users)) == (100, 100)
 
 
-@EVERYWHERE
 async def test_a_cancelled_job_can_be_resumed(journal: JournalLocation) -> None:
     service = FakeService(latency=5)
     rows = make_repeated_rows(100, keys=80)
@@ -345,7 +342,7 @@ async def _kill_and_resume(
     assert (report.read, report.pending, report.failed) == (count, 0, 0)
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("count", "commits"),
     [(60, (5, 10**6)), pytest.param(150, (1, 2, 3, 5, 8, 13, 21, 10**6), marks=pytest.mark.long)],

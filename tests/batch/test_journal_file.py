@@ -84,6 +84,7 @@ async def test_a_journal_in_use_by_another_process_is_refused(path: Path) -> Non
     assert (await upload(service, make_members(3), path)).accepted == 3
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_journal_whose_lock_was_deleted_is_not_used_twice(path: Path) -> None:
     clock = VirtualClock(mode="manual")
     service = FakeService(clock=clock, latency=5)
@@ -98,6 +99,7 @@ async def test_a_journal_whose_lock_was_deleted_is_not_used_twice(path: Path) ->
     assert (await task).accepted == 3
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> None:
     clock = VirtualClock(mode="manual")
     service = FakeService(clock=clock, latency=5)
@@ -109,7 +111,7 @@ async def test_two_jobs_of_one_process_do_not_share_a_journal(path: Path) -> Non
     assert (await task).accepted == 3
 
 
-@pytest.mark.parametrize("spooled", [False, True])
+@pytest.mark.parametrize("spooled", [False, pytest.param(True, marks=pytest.mark.long)])
 async def test_a_full_disk_stops_the_job_clearly_and_it_can_be_resumed(path: Path, *, spooled: bool) -> None:
     service = FakeService()
     rows = make_repeated_rows(1_000, keys=900)

@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "job.journal"
 
 
-@pytest.fixture(params=["finished", "unfinished", "nothing sent"])
+@pytest.fixture(params=["finished", "unfinished", pytest.param("nothing sent", marks=pytest.mark.long)])
 async def used(request: pytest.FixtureRequest, service: FakeService, path: Path) -> FakeService:
     """Return a service that an upload with a journal has used, before all or some of its requests."""
     refused = {"finished": 0, "unfinished": 3, "nothing sent": 1}[request.param]
@@ -76,11 +76,11 @@ async def test_another_host_is_refused(used: FakeService, path: Path) -> None:
     "change",
     [
         lambda rows: [{**rows[0], "svc_id": "7777"}, *rows[1:]],
-        lambda rows: [*rows[:-1], {**rows[-1], "svc_id": "7777"}],
+        pytest.param(lambda rows: [*rows[:-1], {**rows[-1], "svc_id": "7777"}], marks=pytest.mark.long),
         lambda rows: rows[:-1],
         lambda rows: [*rows, rows[0]],
-        lambda rows: [*rows, {"email": "no"}],
-        lambda _: [],
+        pytest.param(lambda rows: [*rows, {"email": "no"}], marks=pytest.mark.long),
+        pytest.param(lambda _: [], marks=pytest.mark.long),
     ],
     ids=["first", "last", "one less", "one more", "an invalid one more", "none"],
 )
@@ -116,7 +116,13 @@ async def test_the_same_instant_in_another_time_zone_is_the_same_setting(used: F
 
 @pytest.mark.parametrize(
     "settings",
-    [{"concurrency": 7}, {"users_per_operation": 2}, {"quarantine": 5}, {"retry_delays": [1]}],
+    [
+        {"users_per_operation": 2},
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in ({"concurrency": 7}, {"quarantine": 5}, {"retry_delays": [1]})
+        ),
+    ],
     ids=lambda settings: next(iter(settings)),
 )
 async def test_settings_that_change_nothing_of_a_row_may_differ(

@@ -17,8 +17,8 @@ from tests.support.journals import EVERYWHERE, UNUSABLE, hold_clock
     "change",
     [
         lambda rows: [{**rows[0], "svc_id": "7777"}, *rows[1:]],
-        lambda rows: rows[1:],
-        lambda rows: [{"email": "bad"}, *rows[1:]],
+        pytest.param(lambda rows: rows[1:], marks=pytest.mark.long),
+        pytest.param(lambda rows: [{"email": "bad"}, *rows[1:]], marks=pytest.mark.long),
         lambda _: [],
     ],
     ids=["another value", "a row less", "a bad row", "nothing"],
@@ -49,7 +49,6 @@ class Ending(list[Row]):
         self.ended = True
 
 
-@EVERYWHERE
 async def test_a_source_that_has_grown_after_its_end_is_refused(journal: JournalLocation) -> None:
     service = FakeService()
     rows = Ending(make_repeated_rows())

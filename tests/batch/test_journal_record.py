@@ -51,6 +51,7 @@ async def test_the_record_of_a_finished_job_has_its_report(path: Path) -> None:
     assert record.doubts == ()
 
 
+@pytest.mark.long("thousands of rows fail")
 async def test_the_record_of_a_finished_job_lists_each_of_thousands_of_failures(path: Path) -> None:
     users = AudienceUsers(FakeService(always=answer_counts(0, 1)), "a1", "c1")
     report = await users.upload(

@@ -73,6 +73,7 @@ async def test_an_unfinished_run_with_other_rows_is_named_and_nothing_is_sent(
     assert (await run(service, journals, 8)).accepted == 8
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_run_that_overlaps_with_the_one_before_is_refused(journals: Journals) -> None:
     clock = VirtualClock(mode="manual")
     service = FakeService(clock=clock, latency=5)

@@ -56,7 +56,7 @@ async def kill(service: FakeService, path: Path) -> None:
         each.write_bytes(content)
 
 
-@pytest.mark.parametrize("runs", [0, 1], ids=["first run", "second run"])
+@pytest.mark.parametrize("runs", [0, pytest.param(1, marks=pytest.mark.long)], ids=["first run", "second run"])
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_what_a_damaged_log_has_forgotten_is_waited_for(tmp_path: Path, damage: str, runs: int) -> None:
     path, log = tmp_path / "journal", tmp_path / "journal-wal"

@@ -85,6 +85,7 @@ def test_users_of_both_stores_are_merged_as_text(template: RowTemplate) -> None:
     assert mixed == text
 
 
+@pytest.mark.long("memory shows in many users")
 def test_distributing_users_keeps_no_memory() -> None:
     users = [HashedUsers(bytes(32 * count)) for count in range(2_000, 2_040)]
     tracemalloc.start()

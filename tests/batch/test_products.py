@@ -410,7 +410,7 @@ async def test_refused_operations_are_isolated(products: Products, shop: FakeCat
 
 
 @pytest.mark.parametrize("fault", [Fault.http(503), Fault.drop_connection(), Fault.truncate(10), Fault.rate_limited(9)])
-@pytest.mark.parametrize("stage", ["before", "after"])
+@pytest.mark.parametrize("stage", [pytest.param("before", marks=pytest.mark.long), "after"])
 async def test_a_fault_costs_a_request_and_no_product(
     sandbox: Sandbox, catalog: Products, fault: Fault, stage: Any
 ) -> None:

@@ -92,7 +92,7 @@ async def test_transient_failures_are_repeated_with_the_same_bytes(
     [
         (Fault.http(503, retry_after=1), "yes", 0),
         (Fault.http(502), "maybe", 900),
-        (Fault.late(seconds=10), "maybe", 900),
+        pytest.param(Fault.late(seconds=10), "maybe", 900, marks=pytest.mark.long),
     ],
 )
 async def test_an_outage_fails_no_row_and_the_job_can_be_resumed(
@@ -181,7 +181,7 @@ async def test_without_order_nothing_needs_a_quarantine(users: AudienceUsers, se
     assert service.times[1] - service.times[0] == 1
 
 
-@pytest.mark.parametrize("code", [401, 403, 404])
+@pytest.mark.parametrize("code", [403, *(pytest.param(code, marks=pytest.mark.long) for code in (401, 404))])
 async def test_a_final_refusal_stops_the_job_and_loses_no_row(
     users: AudienceUsers, service: FakeService, code: int
 ) -> None:
@@ -271,7 +271,14 @@ async def test_a_refusal_that_names_nothing_is_narrowed_down_to_the_row(
     assert (report.accepted, len(service.partner_user_ids)) == (99, 99)
 
 
-@pytest.mark.parametrize("error", [make_error(503), make_error(400), make_error(429), LOST], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [
+        make_error(503),
+        *(pytest.param(each, marks=pytest.mark.long) for each in (make_error(400), make_error(429), LOST)),
+    ],
+    ids=repr,
+)
 async def test_an_error_storm_has_pauses_and_a_budget(
     users: AudienceUsers, service: FakeService, error: Exception
 ) -> None:

@@ -204,7 +204,7 @@ async def test_a_job_that_was_killed_says_how_long_it_waits_also_if_no_row_is_in
     assert QUARANTINE / 2 < wait < QUARANTINE * 3 / 2, "a shared state adds its grace, and counts from the last commit"
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("lanes", "few"), [(3, True), *(pytest.param(lanes, False, marks=pytest.mark.long) for lanes in (1, 3))]
 )

@@ -64,7 +64,6 @@ def check_wait(waited: float, place: Place, began: float) -> None:
     assert whole - (time.monotonic() - began) <= waited <= whole
 
 
-@EVERYWHERE
 async def test_after_an_orderly_end_the_time_since_then_counts(journal: JournalLocation) -> None:
     service = create_service()
     await stop_in_flight(service, journal)
@@ -84,7 +83,10 @@ async def test_when_a_whole_quarantine_has_passed_nothing_is_waited_for(
     assert await resume(service, journal) == max(0, QUARANTINE - passed)
 
 
-@pytest.mark.parametrize(("before", "after"), [("a", "b"), (None, None), ("a", None), (None, "a")])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("a", "b"), (None, None), *(pytest.param(*each, marks=pytest.mark.long) for each in (("a", None), (None, "a")))],
+)
 async def test_after_a_restart_of_the_machine_a_whole_quarantine_is_waited_for(
     journal: JournalLocation, before: str | None, after: str | None
 ) -> None:
@@ -157,7 +159,6 @@ async def test_a_resumed_job_reports_what_was_sent_to_the_rate_limit(journal: Jo
     assert all(0 <= (moment - began).total_seconds() - 2 * index <= 1 for index, moment in enumerate(second[1]))
 
 
-@EVERYWHERE
 async def test_the_last_request_of_a_killed_run_counts_from_when_it_was_sent(journal: JournalLocation) -> None:
     service = FakeService()
     began = service.clock.now()

@@ -43,7 +43,9 @@ def write_long_line(folder: Path) -> Rows:
     return open_source(path).rows()
 
 
-@pytest.mark.parametrize("create", [raise_midway, damage_gzip, write_long_line])
+@pytest.mark.parametrize(
+    "create", [raise_midway, *(pytest.param(each, marks=pytest.mark.long) for each in (damage_gzip, write_long_line))]
+)
 async def test_an_error_of_a_source_after_requests_were_sent(
     users: AudienceUsers, tmp_path: Path, create: Callable[[Path], Rows]
 ) -> None:
@@ -54,11 +56,11 @@ async def test_an_error_of_a_source_after_requests_were_sent(
 
 
 ERRORS = [
-    ConnectionError("user7@example.org"),
-    TimeoutError(),
     ConnectionResetError(errno.ECONNRESET, "user7@example.org"),
     FileNotFoundError(errno.ENOENT, "user7@example.org"),
-    LookupError("user7@example.org"),
+    pytest.param(ConnectionError("user7@example.org"), marks=pytest.mark.long),
+    pytest.param(TimeoutError(), marks=pytest.mark.long),
+    pytest.param(LookupError("user7@example.org"), marks=pytest.mark.long),
 ]
 
 
@@ -105,7 +107,9 @@ class Interrupted:
             yield {"email": f"user{number}@example.org"}
 
 
-@pytest.mark.parametrize("fail_at", [[0], [1], [16], [64, 23], [23, 64, 65, 0]])
+@pytest.mark.parametrize(
+    "fail_at", [[16], *(pytest.param(each, marks=pytest.mark.long) for each in ([0], [1], [64, 23], [23, 64, 65, 0]))]
+)
 async def test_a_job_is_resumed_wherever_its_source_failed(
     users: AudienceUsers, sandbox: Sandbox, tmp_path: Path, fail_at: list[int]
 ) -> None:

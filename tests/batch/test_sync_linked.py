@@ -89,8 +89,8 @@ async def test_who_has_the_identifier_of_a_removed_row_is_sent_again(audience: A
     ("stays", "leaves"),
     [
         ((["a@b.de", "c@d.de"], None, None), ("c@d.de", None, None)),
-        ((None, None, ["p", 'say "q"\\ü']), (None, None, 'say "q"\\ü')),
-        (("a@b.de", None, ["p", "q"]), (None, None, "q")),
+        pytest.param((None, None, ["p", 'say "q"\\ü']), (None, None, 'say "q"\\ü'), marks=pytest.mark.long),
+        pytest.param(("a@b.de", None, ["p", "q"]), (None, None, "q"), marks=pytest.mark.long),
         (("a@b.de", "+49301234567", "p"), (None, "+49301234567", None)),
     ],
     ids=["list", "quoted", "partner ids", "text and hash"],
@@ -139,6 +139,7 @@ async def test_removals_find_nobody_where_rows_have_one_identifier(tmp_path: Pat
     assert searched == []
 
 
+@pytest.mark.long("it is about many nights")
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 25))])
 async def test_in_the_end_an_audience_is_its_file(audience: Audience, seed: int) -> None:
     dice = random.Random(seed)

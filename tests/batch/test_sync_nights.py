@@ -18,10 +18,9 @@ WAYS = [(HASHED, True), (HASHED, False), (NAMED, True), (NAMED, False)]
 SERIES = pytest.mark.parametrize(
     ("open_state", "seeds", "kind", "replace"),
     [
-        *(("open_state_file", range(1), *way) for way in WAYS),
-        ("open_shared_state", range(1), HASHED, True),
-        ("open_shared_state", range(1), NAMED, False),
-        *(pytest.param("open_state_file", range(1, 11), *way, marks=pytest.mark.long) for way in WAYS),
+        ("open_state_file", range(1), HASHED, True),
+        ("open_state_file", range(1), NAMED, False),
+        *(pytest.param("open_state_file", range(11), *way, marks=pytest.mark.long) for way in WAYS),
         *(pytest.param("open_shared_state", range(3), *way, marks=pytest.mark.long) for way in WAYS),
     ],
     indirect=["open_state"],

@@ -91,6 +91,7 @@ async def test_a_removal_waits_for_an_addition_that_may_still_take_effect(nights
     assert describe(await nights.sync(TWO)) == []
 
 
+@pytest.mark.long("three nights, one of which ends while it sends")
 async def test_the_positions_of_removals_that_wait_follow_those_that_did_not(nights: Nights) -> None:
     await nights.sync(ONE, TWO)
     await nights.end_while_sending(ONE, TWO, ("p3",))
@@ -116,18 +117,21 @@ async def test_additions_need_not_wait_for_additions_that_share_identifiers(nigh
     assert nights.waits == []
 
 
+@pytest.mark.long("three nights, one of which ends while it sends")
 async def test_an_addition_that_was_repeated_may_still_take_effect(nights: Nights) -> None:
     await nights.end_while_sending(ONE)
     await nights.sync(ONE)
     assert describe(await nights.sync()) == [("Delete", ["p1"], QUARANTINE)]
 
 
+@pytest.mark.long("three nights, one of which ends while it sends")
 async def test_an_addition_waits_for_a_removal_that_may_still_take_effect(nights: Nights) -> None:
     await nights.sync(ONE)
     await nights.end_while_sending()
     assert describe(await nights.sync(ONE, TWO)) == [("Update", ["p2"], 0.0), ("Update", ["p1"], QUARANTINE)]
 
 
+@pytest.mark.long("three nights, one of which ends while it sends")
 async def test_what_may_have_the_identifier_that_is_removed_waits(nights: Nights) -> None:
     nights.columns = ("partner_user_id", "email")
     await nights.sync(("p1", None))
@@ -249,6 +253,7 @@ def test_a_clock_that_counts_otherwise_does_not_say_since_when() -> None:
 # --- controls: what happens without the protection
 
 
+@pytest.mark.long("a control: it removes the protection to see the damage")
 async def test_without_the_wait_a_late_addition_comes_after_the_removal(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

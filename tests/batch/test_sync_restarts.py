@@ -84,6 +84,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
+@pytest.mark.long("a window has to be filled by processes that follow each other")
 @pytest.mark.parametrize("restarts", [6, pytest.param(12, marks=pytest.mark.long)])
 async def test_processes_that_are_ended_in_one_window_exceed_no_limit(path: Path, restarts: int) -> None:
     clock, arrived = VirtualClock(mode="jump"), list[float]()

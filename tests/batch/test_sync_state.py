@@ -33,12 +33,16 @@ from tests.support.sync_states import (
 SENT_AT = ClockReading(NOW, 1_000.0)
 HOUR = timedelta(hours=1)
 
+BOTH = pytest.mark.parametrize("open_state", ["open_state_file", "open_shared_state"], indirect=True)
+"""Has a test open states in a file and in PostgreSQL, also if it is short."""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
+@BOTH
 @pytest.mark.parametrize("kind", [HASHED, NAMED])
 async def test_only_what_changed_is_in_the_plan(open_state: OpenState, kind: int) -> None:
     async with open_state() as state:
@@ -142,6 +146,7 @@ async def test_a_row_that_failed_is_not_there(open_state: OpenState) -> None:
         assert (plan.present, plan.unchanged, plan.additions, plan.removals) == (2, 1, 1, 1)
 
 
+@BOTH
 async def test_a_change_that_failed_leaves_what_was_there(open_state: OpenState) -> None:
     async with open_state() as state:
         await sync(state, {1: 10})
@@ -262,6 +267,7 @@ async def test_the_services_keys_are_kept_over_changes(open_state: OpenState) ->
         assert {name_of(each): each.service_key for each in await list_removals(state)} == {1: "one", 2: "two"}
 
 
+@pytest.mark.long("a settlement needs a file only for several megabytes")
 async def test_a_settlement_that_cannot_write_temporary_files_says_so(
     open_shared_state: OpenState, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

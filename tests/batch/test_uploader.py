@@ -121,6 +121,7 @@ async def test_bad_rows_fail_by_themselves_and_are_all_reported(users: AudienceU
     assert (report.accepted, report.failed, report.read) == (4, 4, 8)
 
 
+@pytest.mark.long("ten thousand rows fail")
 async def test_a_report_lists_ten_thousand_failures_and_counts_all(users: AudienceUsers) -> None:
     notified = 0
 

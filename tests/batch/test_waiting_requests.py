@@ -22,7 +22,7 @@ from svc_async.errors import BatchError
 from svc_async.sandbox import Fault, RateRule, Sandbox, SandboxConfig, VirtualClock
 from tests.support.fake_service import LOST, REFUSED, FakeService, make_error, make_members, wait_until
 from tests.support.journaled_uploads import create_users, upload
-from tests.support.journals import EVERYWHERE, hold_clock, read_record
+from tests.support.journals import hold_clock, read_record
 
 PRODUCTS = "*/product_catalogs/*/products"
 USERS = "*/custom_audiences/*/users"
@@ -103,7 +103,6 @@ async def wait_for_settlements(journal: JournalLocation, *, accepted: int) -> Jo
     return record
 
 
-@EVERYWHERE
 async def test_requests_that_wait_are_neither_counted_nor_in_doubt(journal: JournalLocation) -> None:
     service = LimitedService(admitted=5)
 
@@ -224,7 +223,7 @@ async def test_a_job_that_ends_with_an_error_does_not_wait_for_the_limit_of_the_
         assert JournalRecord.read(path).report.in_doubt == 0
 
 
-@pytest.mark.parametrize("journaled", [False, True])
+@pytest.mark.parametrize("journaled", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["users", "products"])
 async def test_a_job_that_waits_for_the_limit_of_the_service_claims_no_more_than_it_has_sent(
     tmp_path: Path, kind: str, journaled: bool

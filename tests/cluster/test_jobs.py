@@ -272,6 +272,7 @@ async def test_a_missing_package_is_named(refusing: Workbench, tmp_path: Path, m
             await users.upload(write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=refusing.client)
 
 
+@LONG
 async def test_products_are_upserted_and_deleted(workbench: Workbench, tmp_path: Path) -> None:
     feed, keys = tmp_path / "feed.csv", tmp_path / "keys.csv"
     products = [{**PRODUCT, "id": f"p{number}"} for number in range(60)]

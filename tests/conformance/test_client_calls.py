@@ -99,7 +99,7 @@ async def test_omitted_parameters_are_not_sent(
     *("LI-20", "ML-05", "PC-03", "PLC-01", "POLL-01b", "POLL-07", "POLL-08", "POST-14", "PROD-08c", "PROD-10"),
     *("PROD-11", "PSET-03", "PSET-06", "TGT-02", "VCC-06", "DNR-06", "CARD-12", "AM-03"),
 )
-@pytest.mark.parametrize("keep_unknown", [False, True])
+@pytest.mark.parametrize("keep_unknown", [False, pytest.param(True, marks=pytest.mark.long)])
 async def test_every_field_is_read(subtests: pytest.Subtests, service: aioresponses, *, keep_unknown: bool) -> None:
     async with make_session(keep_unknown=keep_unknown) as session:
         for operation, row in CALLS.items():

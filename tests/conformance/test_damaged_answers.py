@@ -96,7 +96,7 @@ async def test_a_page_gives_all_records_or_says_which_it_could_not_read(
     assert next_item is next_unreadable is None
 
 
-@pytest.mark.parametrize("operation", SINGLE)
+@pytest.mark.parametrize("operation", mark_long(SINGLE))
 async def test_no_call_is_repeated_for_an_answer_of_another_form(
     operation: str, service: ScriptedServer, session: Session
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_folder_that_does_not_exist_is_reported(path: Path) -> None:
         DatabaseFile.open(path / "file", FORMAT, exclusive=False)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_exclusive_file_has_one_user_until_it_is_closed(path: Path) -> None:
     first = DatabaseFile.open(path, FORMAT)
 
@@ -164,6 +165,7 @@ def take_elsewhere(path: Path) -> bytes:
     return subprocess.run(command, capture_output=True, check=False).stderr
 
 
+@pytest.mark.long("other interpreters take the lock")
 def test_a_lock_ends_with_its_process_and_not_before(path: Path) -> None:
     with closing(DatabaseFile.open(path, FORMAT)):
         subprocess.run([sys.executable, "-c", _READ, str(path)], check=True)
@@ -173,6 +175,7 @@ def test_a_lock_ends_with_its_process_and_not_before(path: Path) -> None:
     assert FileLock.is_taken(Path(f"{path}-lock")) is False
 
 
+@pytest.mark.long("another interpreter tries to take the lock")
 @pytest.mark.parametrize("suffix", ["", *(pytest.param(suffix, marks=pytest.mark.long) for suffix in ("-wal", "-shm"))])
 def test_a_backup_by_the_process_that_has_a_file_keeps_the_lock(path: Path, suffix: str) -> None:
     with closing(DatabaseFile.open(path, FORMAT)) as file:
@@ -186,6 +189,7 @@ def test_a_backup_by_the_process_that_has_a_file_keeps_the_lock(path: Path, suff
     assert entries_in(path) == ["a", "b"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_lock_file_that_was_deleted_by_who_had_the_lock_is_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     first = FileLock.take(path)

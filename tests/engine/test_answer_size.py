@@ -55,8 +55,8 @@ async def test_a_larger_answer_is_an_error_that_says_whether_the_call_was_sent(p
     await transport.close()
 
 
-@pytest.mark.parametrize("encoding", ["", "gzip", "deflate"])
-@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("encoding", ["", "gzip", pytest.param("deflate", marks=pytest.mark.long)])
+@pytest.mark.parametrize("status", [200, pytest.param(400, marks=pytest.mark.long)])
 async def test_the_rest_of_a_large_answer_is_left_with_its_connection(peer: Peer, encoding: str, status: int) -> None:
     transport = open_transport(MIB)
     peer.script = peer.answer(write_answer(b"x" * 4 * MIB, status=status, encoding=encoding))

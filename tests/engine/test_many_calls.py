@@ -3,10 +3,13 @@
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from svc_async import Session, WouldWaitTooLong
 from svc_async.sandbox import Sandbox, VirtualClock
 
 
+@pytest.mark.long("its law is about many calls")
 async def test_of_many_reads_at_once_those_whose_turn_is_too_late_are_told_after_the_first_answer(
     clock: VirtualClock, sandbox: Sandbox, session: Session
 ) -> None:

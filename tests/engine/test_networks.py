@@ -110,7 +110,14 @@ async def test_plain_http_is_forwarded_by_the_proxy() -> None:
     assert [method for method, _, _ in proxy.targets] == ["GET"]
 
 
-@pytest.mark.parametrize(("no_proxy", "tunnels"), [("", 1), ("127.0.0.1", 0), ("*", 0), ("other.example.test", 1)])
+@pytest.mark.parametrize(
+    ("no_proxy", "tunnels"),
+    [
+        ("", 1),
+        ("127.0.0.1", 0),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in (("*", 0), ("other.example.test", 1))),
+    ],
+)
 async def test_the_environment_names_the_proxy_and_what_needs_none(
     secure_sandbox: Sandbox,
     client_tls: ssl.SSLContext,

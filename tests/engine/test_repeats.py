@@ -28,7 +28,7 @@ async def test_a_write_whose_answer_is_lost_is_not_sent_again(sandbox: Sandbox, 
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504, 520])
-@pytest.mark.parametrize("stage", ["before", "after"])
+@pytest.mark.parametrize("stage", ["after", pytest.param("before", marks=pytest.mark.long)])
 async def test_a_write_that_a_gateway_may_have_answered_is_not_sent_again(
     sandbox: Sandbox, session: Session, status: int, stage: Any
 ) -> None:

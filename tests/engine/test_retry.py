@@ -329,6 +329,7 @@ def test_a_budget_is_spent_one_by_one_and_earned_back_in_tenths() -> None:
     assert [budget.spend() for _ in range(3)] == [True, True, False]
 
 
+@pytest.mark.long("more repetitions than Python allows recursions")
 async def test_a_call_may_be_repeated_for_ever(clock: VirtualClock) -> None:
     calls = Calls(clock, *[api_error(status=500)] * 1_100)
     patient = Retries(attempts=10_000, deadline=float("inf"))

@@ -479,17 +479,17 @@ async def test_every_fault_is_one_typed_error(
     [
         Fault.empty(),
         Fault.malformed_json(),
-        Fault.truncate(10),
+        pytest.param(Fault.truncate(10), marks=pytest.mark.long),
         Fault.html(502),
-        Fault.http(500),
+        pytest.param(Fault.http(500), marks=pytest.mark.long),
         Fault.http(503),
         Fault.http(503, retry_after=30),
         Fault.drop_connection(),
-        Fault.reset_connection(),
+        pytest.param(Fault.reset_connection(), marks=pytest.mark.long),
         Fault.rate_limited(),
-        Fault.rate_limited(headers=False),
+        pytest.param(Fault.rate_limited(headers=False), marks=pytest.mark.long),
         Fault.rate_limited(reset=30),
-        Fault.rate_limited(reset=-30),
+        pytest.param(Fault.rate_limited(reset=-30), marks=pytest.mark.long),
     ],
 )
 @pytest.mark.parametrize("times", [2, pytest.param(1, marks=pytest.mark.long)])
@@ -550,6 +550,7 @@ async def test_a_limit_that_opens_too_late_is_told_at_once(clock: VirtualClock) 
         assert sandbox.requests.count("*/accounts") == 5
 
 
+@pytest.mark.long("few requests do not reach the limit")
 async def test_no_request_is_ever_refused_for_going_too_fast(clock: VirtualClock) -> None:
     async with Sandbox(clock=clock, config=SandboxConfig()) as sandbox, Session.sandbox(sandbox) as session:
         service = session.account(sandbox.account_id).line_item_curated_categories

@@ -42,7 +42,9 @@ async def keep_sending(service: CountingService, governor: Governor, minutes: fl
     await service.clock.run(*(send() for _ in range(senders)))
 
 
-@pytest.mark.parametrize(("windows", "stays_within"), [(LocalWindows(), True), (GrantsOnly(), False)])
+@pytest.mark.parametrize(
+    ("windows", "stays_within"), [(GrantsOnly(), False), pytest.param(LocalWindows(), True, marks=pytest.mark.long)]
+)
 async def test_without_the_count_of_answers_late_requests_exceed_the_limit(
     clock: DrivenClock, windows: LocalWindows, *, stays_within: bool
 ) -> None:
@@ -57,6 +59,7 @@ async def test_without_the_count_of_answers_late_requests_exceed_the_limit(
     assert (service.worst_window(MINUTE) <= 30) is stays_within
 
 
+@pytest.mark.long("a slow clock shows after minutes")
 @pytest.mark.parametrize(("headroom", "is_refused"), [(0.97, False), (1.0, True)])
 async def test_without_headroom_a_clock_that_is_one_percent_slow_refuses(
     clock: DrivenClock, headroom: float, *, is_refused: bool

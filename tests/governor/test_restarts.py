@@ -63,7 +63,7 @@ async def restart_often(service: CountingService, *, limit: int, is_restored: bo
 
 
 @KINDS
-@pytest.mark.parametrize("service_type", [CountingService, SilentService])
+@pytest.mark.parametrize("service_type", [SilentService, pytest.param(CountingService, marks=pytest.mark.long)])
 @pytest.mark.parametrize("limit", [30, *(pytest.param(limit, marks=pytest.mark.long) for limit in (90, 600))])
 async def test_twenty_restarts_a_window_cost_no_refusal(
     clock: DrivenClock, kind: Kind, service_type: type[CountingService], limit: int
@@ -76,6 +76,7 @@ async def test_twenty_restarts_a_window_cost_no_refusal(
     assert len(service.arrived) >= 1.9 * limit
 
 
+@pytest.mark.long("a control: it removes the protection to see the damage")
 async def test_without_it_restarts_are_refused(clock: DrivenClock) -> None:
     service = SilentService(clock, SlidingWindow(90, MINUTE), uneven_latency(3, 0.4))
 

@@ -46,7 +46,9 @@ async def test_answers_that_take_long_do_not_exceed_the_limit() -> None:
     assert result.sent > 300
 
 
-@pytest.mark.parametrize("name", ["requests in flight are not counted", "answers are not counted"])
+@pytest.mark.parametrize(
+    "name", ["requests in flight are not counted", pytest.param("answers are not counted", marks=pytest.mark.long)]
+)
 async def test_without_one_of_the_counts_the_limit_is_exceeded(name: str) -> None:
     assert (await simulate(UNEVEN, lease_by_model(CONTROLS[name]))).refused > 0
 

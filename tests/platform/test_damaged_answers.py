@@ -59,6 +59,8 @@ LISTED: dict[str, tuple[Call, dict[str, Any]]] = {
     "subscriptions.list": (lambda session: session.activity.subscriptions.list(), SUBSCRIPTION),
     "rules.list": (lambda session: session.filtered_stream.rules.list(), RULE),
 }
+LONG = {"webhooks.create", "subscriptions.create", "subscriptions.update", "subscriptions.list"}
+"""Calls whose records can be damaged in many ways."""
 ENVELOPES: list[Callable[[Any], Any]] = [
     lambda record: record,
     lambda record: {"data": record},
@@ -76,7 +78,7 @@ async def session(service: ScriptedServer) -> AsyncIterator[Session]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name == "subscriptions.update" else ()) for name in SINGLE]
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in SINGLE]
 )
 async def test_a_single_record_is_read_or_its_answer_is_in_the_error(
     name: str, service: ScriptedServer, session: Session
@@ -100,7 +102,9 @@ async def test_a_single_record_is_read_or_its_answer_is_in_the_error(
         assert len(service.requests) == 1
 
 
-@pytest.mark.parametrize("name", LISTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in LISTED]
+)
 async def test_a_page_gives_all_records_or_says_which_it_could_not_read(
     name: str, service: ScriptedServer, session: Session
 ) -> None:
@@ -119,6 +123,7 @@ async def test_a_page_gives_all_records_or_says_which_it_could_not_read(
     assert {find_damage(each.raw, good) for each in page.unreadable} == required
 
 
+@pytest.mark.long("an answer is damaged in hundreds of ways")
 @pytest.mark.parametrize("verb", ["add", "delete"])
 async def test_changed_rules_are_read_or_the_answer_is_in_the_error(
     verb: str, service: ScriptedServer, session: Session

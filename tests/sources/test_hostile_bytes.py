@@ -97,7 +97,7 @@ async def read_products(path: str) -> None:
             pass
 
 
-@pytest.mark.parametrize("read", [read_users, read_products])
+@pytest.mark.parametrize("read", [read_users, pytest.param(read_products, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", FILES)
 @FEWER
 @pytest.mark.usefixtures("examples")

@@ -276,7 +276,7 @@ TROUBLES: dict[str, list[Script]] = {
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize(
-    "turns", [turns if turns % 6 == 0 else pytest.param(turns, marks=pytest.mark.long) for turns in range(0, 60, 2)]
+    "turns", [turns if turns % 12 == 0 else pytest.param(turns, marks=pytest.mark.long) for turns in range(0, 60, 2)]
 )
 async def test_cancelling_at_any_point_leaves_no_task_and_no_connection(
     server: StreamServer, follow: Follow, clock: VirtualClock, trouble: str, turns: int

@@ -279,7 +279,9 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("place", WORDS)
+@pytest.mark.parametrize(
+    "place", [pytest.param(place, marks=pytest.mark.long if place == "operations" else ()) for place in WORDS]
+)
 def test_a_refusal_keeps_a_bounded_number_of_the_words_of_the_service(place: str) -> None:
     error = refuse(400, WORDS[place])
 
