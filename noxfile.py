@@ -12,7 +12,7 @@ import nox
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 SUPPORTED = ("3.11", "3.12", "3.13")
-SHORT_SECONDS = 360
+SHORT_SECONDS = 240
 """Processor time that the tests of the default run may take together."""
 _ROOM = 2**30
 """Bytes; the files of one run take a tenth of that."""
