@@ -647,8 +647,7 @@ class FileStore:
         if not some:
             return []
         with self._file.report():
-            select = partial(self._file.connection.execute, _SOME, (kind, some[0], some[-1]))
-            rows = await in_thread(lambda: select().fetchall())
+            rows = self._file.connection.execute(_SOME, (kind, some[0], some[-1])).fetchall()
             return [(number, decode(check_record(each, number, body, sum_), into)) for each, number, body, sum_ in rows]
 
     async def list_numbers(self, kind: str) -> Sequence[int]:
