@@ -76,7 +76,6 @@ _WAIT = 5.0
 """Seconds to wait for another connection."""
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 10, 0.02
 """Whoever asks whether a file is locked has its lock for a moment."""
-_READ_ATTEMPTS = 10
 _IN_MEMORY = re.compile(r":memory:|file:.*(:memory:|mode=memory).*")
 _QUOTES_TEXT = "Could not decode"
 """How Python begins its message about text that is not UTF-8, which it quotes."""
@@ -588,14 +587,8 @@ class FileLocation:
         if not self.path.is_file():
             raise self.make_error("is a folder" if self.path.is_dir() else "does not exist")
         with self.file_format.report(self.path):
-            for _ in range(_READ_ATTEMPTS):
-                try:
-                    return self._read(kinds)
-                except sqlite3.OperationalError as error:
-                    if not error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-                        raise
-                time.sleep(_LOCK_PAUSE)  # a job has just taken it up, or ended
-            return self._read(kinds)
+            # A job has just taken it up, or ended.
+            return _try_again(lambda: self._read(kinds), "SQLITE_CANTOPEN", "SQLITE_READONLY")
 
     def _read(self, kinds: Collection[str] | None) -> Records:
         uri = f"{self.path.absolute().as_uri()}?mode=ro"
@@ -727,12 +720,24 @@ def _end_log(connection: sqlite3.Connection) -> None:
 
     It fails where another process has the file open: it uses it although somebody has deleted the file of its lock.
     """
+    _try_again(lambda: connection.execute("PRAGMA journal_mode = DELETE"), "SQLITE_")  # somebody may read it
+
+
+def _try_again(call: Callable[[], T], *passing: str) -> T:
+    """Return the result of a call, which is repeated for a moment if it fails with an error that may pass.
+
+    Args:
+        call: the call.
+        passing: how the names begin that SQLite gives to such errors.
+    """
     for _ in range(_LOCK_ATTEMPTS):
-        with suppress(sqlite3.OperationalError):  # somebody reads it for a moment
-            connection.execute("PRAGMA journal_mode = DELETE")
-            return
+        try:
+            return call()
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith(passing):
+                raise
         time.sleep(_LOCK_PAUSE)
-    connection.execute("PRAGMA journal_mode = DELETE")
+    return call()
 
 
 def _check_pages(connection: sqlite3.Connection) -> None:
