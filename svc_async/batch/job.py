@@ -218,7 +218,7 @@ class Job:
         """The source.
 
         Raises:
-            InvalidArgument: there is none.
+            InvalidArgument: the rows are given otherwise.
         """
         if self.source is None:
             raise InvalidArgument("source", "must be given")

@@ -29,7 +29,7 @@ class SessionClusterRunner(ClusterRunner):
     async def run(self, job: Job) -> Report:
         """Run an upload or a removal, and return its report; exceptions as in `upload`."""
         reports: Sequence[Report] = await import_cluster("runner").run_jobs(
-            [job.detach()],
+            [job],
             cluster=job.cluster,
             journal=job.journal,
             origin=self.origin,
