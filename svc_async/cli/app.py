@@ -95,7 +95,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code; with `--json`, an error is printed as an object too."""
     options = [*takewhile(lambda each: each != "--", arguments)]
     as_json = _asks_for_json(options)
-    verbose, quiet = any(map(_VERBOSE.__contains__, options)), any(map(_QUIET.__contains__, options))
+    verbose, quiet = not set(_VERBOSE).isdisjoint(options), not set(_QUIET).isdisjoint(options)
     rest = [each for each in options if each not in _VERBOSE + _QUIET]
     # `--json` becomes the last option, behind the name of the command, which takes it.
     arguments = [*sorted(rest, key=_is_json), *arguments[len(options) :]]

@@ -113,6 +113,11 @@ class _Watch:
         """How long the command has run."""
         return self.clock.monotonic() - self._began
 
+    @property
+    def is_early(self) -> bool:
+        """Whether the job ended before it was finished."""
+        return self.interrupted or self.error is not None
+
     def count(self) -> Report:
         """Return what has become of the rows so far."""
         if self.known is not None and self.display.last == Progress():  # the job has announced nothing yet
@@ -173,7 +178,7 @@ class _CommandRun:
             except Interrupted:
                 watch.interrupted = True
                 watch.report = watch.report or watch.count()
-            if watch.error is None and not watch.interrupted and watch.report is not None:
+            if watch.report is not None and not watch.is_early:
                 failures.finish()
         if watch.report is None:
             return self._plan.exit
@@ -270,7 +275,6 @@ class _CommandRun:
         return attrs.evolve(record.report, partly_valid=report.partly_valid, failures=report.failures)
 
     def _conclude(self, watch: _Watch, report: Report) -> JobOutcome:
-        is_early = watch.interrupted or watch.error is not None
         host = "an embedded sandbox"
         if not self.options.sandbox:
             host = urlsplit(profiles.find(self.options.profile).endpoints.ads_url).netloc
@@ -294,7 +298,7 @@ class _CommandRun:
             unused=list_unused(self.job, self.source) if self.workers is None else {},
             error=watch.error,
             interrupted=watch.interrupted,
-            advice=self._describe_rest(report, watch.error) if is_early else None,
+            advice=self._describe_rest(report, watch.error) if watch.is_early else None,
             report_command=self.journal.report_command,
             options=self.options,
         )
