@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +32,8 @@ settings.load_profile("any machine")
 _HERE = Path(__file__).parent
 _OWN_SESSIONS = {"bounds", "browser", "lint", "pytest_plugin", "recipes"}
 """Folders for which nox has a session each: their tests run where the command line names them."""
+_MOST_SHORT = 10
+"""Cases of one function; those that follow run with the long ones."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -72,6 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.long("needs an object store, which the group `test-long` brings"))
     if not any("[" in argument for argument in config.args):  # a single case that was asked for
         _check_long(items)
+        _leave_many(items)
     for item in items:
         for marker in item.iter_markers("rule"):
             unknown = set(marker.args) - known
@@ -93,6 +97,20 @@ def _check_long(items: Iterable[pytest.Item]) -> None:
     for name, markers in cases.items():
         if all(markers) and not any(marker.args for marker in markers if marker):
             raise pytest.UsageError(f"{name} has no short case, and its marker `long` gives no reason")
+
+
+def _leave_many(items: Iterable[pytest.Item]) -> None:
+    """Have a function whose cases are many run only the first ones where time matters.
+
+    Half of the cases of such functions notice as many mutants as all of them.
+    """
+    short = Counter[str]()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if not item.get_closest_marker("long"):
+            short[name] += 1
+            if short[name] > _MOST_SHORT:
+                item.add_marker(pytest.mark.long)
 
 
 def _rule_ids() -> set[str]:

@@ -20,7 +20,8 @@ from svc_async.errors import BadRequest, BatchError, InvalidArgument, Unauthoriz
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.users.tables import Rows
-from tests.support.fake_service import FakeService, wait_until
+from tests.support.fake_service import FakeService
+from tests.support.tasks import wait_until
 from tests.support.user_operations import build_delete, build_update, hash_value, make_emails
 
 USERS = "*/custom_audiences/*/users"

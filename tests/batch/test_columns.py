@@ -16,8 +16,9 @@ from svc_async.batch.report import Report
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sources.rows import from_arrow
 from tests.support.clock import MachineClock
-from tests.support.fake_service import FakeService, wait_until
+from tests.support.fake_service import FakeService
 from tests.support.journaled_uploads import upload
+from tests.support.tasks import wait_until
 
 NAMES = ("email", "svc_id")
 Batch = Sequence[Sequence[object]]

@@ -38,7 +38,6 @@ from tests.support.fake_service import (
     apply_and_raise,
     make_error,
     make_members,
-    wait_until,
 )
 from tests.support.journaled_uploads import (
     SMALL,
@@ -51,6 +50,7 @@ from tests.support.journaled_uploads import (
 )
 from tests.support.journals import EVERYWHERE, FEW, UNUSABLE, Death, Place, hold_clock
 from tests.support.properties import FEWER
+from tests.support.tasks import wait_until
 
 
 def parse_identities(body: bytes) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from svc_async.batch.journal.records import JournalChanges, JournalRecords
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
 from svc_async.store.records import Changes, Records
-from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
+from tests.support.fake_service import FakeService, adds_up, make_error, make_members
 from tests.support.journaled_uploads import (
     find_expected,
     make_repeated_rows,
@@ -23,6 +23,7 @@ from tests.support.journaled_uploads import (
     upload,
 )
 from tests.support.journals import FULL_DISK, Death, make_journal
+from tests.support.tasks import wait_until
 
 
 @pytest.fixture

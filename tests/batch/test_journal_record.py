@@ -21,16 +21,9 @@ from svc_async.batch.packing.limits import Limits
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock
-from tests.support.fake_service import (
-    LOST,
-    FakeService,
-    adds_up,
-    answer_counts,
-    make_error,
-    make_members,
-    wait_until,
-)
+from tests.support.fake_service import LOST, FakeService, adds_up, answer_counts, make_error, make_members
 from tests.support.journals import FAST, Death, make_journal
+from tests.support.tasks import wait_until
 
 
 @pytest.fixture

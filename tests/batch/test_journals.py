@@ -12,9 +12,10 @@ from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, InvalidArgument, UnusableFile
 from svc_async.sandbox import VirtualClock
-from tests.support.fake_service import FakeService, make_error, make_members, wait_until
+from tests.support.fake_service import FakeService, make_error, make_members
 from tests.support.journaled_uploads import create_users
 from tests.support.journals import write_note
+from tests.support.tasks import wait_until
 
 ABOUT = {"host": "https://ads.example", "destination": "a list"}
 NIGHT = datetime(2026, 11, 22, 23, 59, 59, tzinfo=UTC)

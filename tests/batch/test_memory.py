@@ -13,7 +13,8 @@ from svc_async.errors import InvalidArgument
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.session import Session
 from svc_async.users.tables import Rows
-from tests.support.fake_service import LOST, FakeService, wait_until
+from tests.support.fake_service import LOST, FakeService
+from tests.support.tasks import wait_until
 
 
 async def test_a_job_that_is_cancelled_gives_its_share_back() -> None:

@@ -9,13 +9,8 @@ from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.limits import Limits
 from svc_async.errors import BatchError
 from svc_async.sandbox import VirtualClock
-from tests.support.fake_service import (
-    FakeService,
-    adds_up,
-    make_error,
-    make_members,
-    wait_until,
-)
+from tests.support.fake_service import FakeService, adds_up, make_error, make_members
+from tests.support.tasks import wait_until
 
 
 async def test_a_stream_gives_receipts_as_they_come_and_the_report(users: AudienceUsers) -> None:

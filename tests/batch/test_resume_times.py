@@ -11,9 +11,10 @@ import pytest
 from svc_async.batch.journal.journal import JournalLocation
 from svc_async.errors import BatchError
 from tests.support.clock import MachineClock
-from tests.support.fake_service import LOST, FakeService, make_error, make_members, wait_until
+from tests.support.fake_service import LOST, FakeService, make_error, make_members
 from tests.support.journaled_uploads import upload
 from tests.support.journals import EVERYWHERE, Death, Place, read_record
+from tests.support.tasks import wait_until
 
 QUARANTINE = 100.0
 

@@ -20,8 +20,9 @@ from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
 from svc_async.batch.sync.sending import VALIDITY, Allowance, ClockReading, SendingNote, find_rest
 from svc_async.batch.sync.state import SyncState
 from svc_async.clock import BootClock, SystemClock
-from tests.support.fake_service import FakeService, make_error, wait_until
+from tests.support.fake_service import FakeService, make_error
 from tests.support.sync_states import OpenState
+from tests.support.tasks import wait_until
 
 QUARANTINE = 120.0
 ONE, TWO = ("p1",), ("p2",)

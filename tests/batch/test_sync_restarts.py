@@ -19,9 +19,10 @@ from svc_async.governor.limits import LIMITS, change_limit
 from svc_async.governor.slot import Priority
 from svc_async.sandbox import Sandbox, VirtualClock
 from tests.support.fake_catalog import product
-from tests.support.fake_service import FakeService, wait_until
+from tests.support.fake_service import FakeService
 from tests.support.rate_limits import find_bucket
 from tests.support.sync_states import OpenState
+from tests.support.tasks import wait_until
 
 LIMIT, MINUTE = 30, 60.0
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -27,8 +27,8 @@ from tests.support.fake_service import (
     apply_and_raise,
     make_error,
     make_members,
-    wait_until,
 )
+from tests.support.tasks import wait_until
 
 
 @pytest.mark.parametrize("observer", ["progress", "on_receipt", "on_failure"])

@@ -20,9 +20,10 @@ from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes
 from svc_async.errors import BatchError
 from svc_async.sandbox import Fault, RateRule, Sandbox, SandboxConfig, VirtualClock
-from tests.support.fake_service import LOST, REFUSED, FakeService, make_error, make_members, wait_until
+from tests.support.fake_service import LOST, REFUSED, FakeService, make_error, make_members
 from tests.support.journaled_uploads import create_users, upload
 from tests.support.journals import hold_clock, read_record
+from tests.support.tasks import let_threads_run, wait_until
 
 PRODUCTS = "*/product_catalogs/*/products"
 USERS = "*/custom_audiences/*/users"
@@ -46,8 +47,7 @@ class LimitedService(FakeService):
     async def send_with_answer(self, request: Any) -> Any:
         self.waiting += 1
         try:
-            while self._number >= self.admitted:  # noqa: ASYNC110 - nothing announces it
-                await asyncio.sleep(0)
+            await wait_until(lambda: self._number < self.admitted)
         finally:
             self.waiting -= 1
         self._number += 1
@@ -98,8 +98,8 @@ def check(report: Report, *, requests: int, in_doubt: int = 0) -> None:
 
 async def wait_for_settlements(journal: JournalLocation, *, accepted: int) -> JournalRecord:
     """Return what a journal says once the answers are in it, which nobody waits for."""
-    while (record := await read_record(journal)).report.accepted < accepted:  # noqa: ASYNC110 - likewise
-        await asyncio.sleep(0)
+    while (record := await read_record(journal)).report.accepted < accepted:
+        let_threads_run()
     return record
 
 
@@ -211,6 +211,7 @@ async def test_a_job_that_ends_with_an_error_does_not_wait_for_the_limit_of_the_
         )
         await wait_until(lambda: task.done() or count_waiting(session) == 5)
         while count_waiting(session) == 5:
+            let_threads_run()
             await clock.advance(seconds=1)
         with pytest.raises(BatchError, match="HTTP 403") as caught:
             await task

@@ -19,9 +19,10 @@ from svc_async.cli.job_page import JobWaits, describe_journal_page, describe_nex
 from svc_async.jobs.html_report import report_page
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.support.command import Command, Running
-from tests.support.fake_service import LOST, FakeService, Outcome, make_error, make_members, wait_until
+from tests.support.fake_service import LOST, FakeService, Outcome, make_error, make_members
 from tests.support.journaled_uploads import create_users
 from tests.support.journals import write_note
+from tests.support.tasks import wait_until
 
 QUARANTINE = 300.0
 USERS = "*/custom_audiences/*/users"

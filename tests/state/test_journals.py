@@ -18,9 +18,10 @@ from svc_async.state import SharedState
 from svc_async.state.journals import StateJournal, list_journals, prune_journals
 from svc_async.store.postgres import PostgresStore
 from svc_async.store.records import Changes
-from tests.support.fake_service import FakeService, adds_up, make_error, make_members, wait_until
+from tests.support.fake_service import FakeService, adds_up, make_error, make_members
 from tests.support.journaled_uploads import find_expected, make_repeated_rows, read_values, upload
 from tests.support.journals import create_empty_job, write_note
+from tests.support.tasks import wait_until
 
 if TYPE_CHECKING:
     from svc_async.store.postgres import Connection

@@ -15,7 +15,8 @@ from svc_async.batch.sync.location import StateLocation
 from svc_async.batch.sync.report import SyncReport
 from svc_async.errors import StateUnavailable, TakenUpElsewhere
 from svc_async.state import SharedState
-from tests.support.fake_service import FakeService, wait_until
+from tests.support.fake_service import FakeService
+from tests.support.tasks import wait_until
 
 QUARANTINE = 120.0
 

@@ -25,8 +25,8 @@ from tests.support.stream_server import (
     skip_backoff,
     take_keys,
     wait_for_heartbeats,
-    wait_until,
 )
+from tests.support.tasks import wait_until
 
 
 async def test_a_short_gap_is_requested_in_minutes(

@@ -9,7 +9,8 @@ from svc_async.errors import StreamOverflow
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.states import Checkpoint
 from svc_async.streams.stream import EventStream
-from tests.support.stream_server import Follow, StreamServer, event_line, hold, send_and_hold, take_keys, wait_until
+from tests.support.stream_server import Follow, StreamServer, event_line, hold, send_and_hold, take_keys
+from tests.support.tasks import wait_until
 
 
 async def test_block_makes_the_service_wait_and_loses_nothing(

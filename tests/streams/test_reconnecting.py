@@ -23,8 +23,8 @@ from tests.support.stream_server import (
     skip_backoff,
     take_keys,
     wait_for_heartbeats,
-    wait_until,
 )
+from tests.support.tasks import wait_until
 
 
 async def test_a_connection_that_reached_the_minimum_age_is_reopened_immediately(

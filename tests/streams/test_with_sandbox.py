@@ -17,7 +17,8 @@ from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.streams.recovery import Gap, GapRecovery
 from svc_async.streams.states import StateChange, StreamState
 from svc_async.streams.stream import EventStream
-from tests.support.stream_server import ROUNDING, StateLog, wait_until
+from tests.support.stream_server import ROUNDING, StateLog, wait_for_heartbeats
+from tests.support.tasks import wait_until
 
 Post = Callable[[int], Awaitable[None]]
 
@@ -136,8 +137,7 @@ async def test_heartbeats_keep_a_quiet_stream_open(sandbox: Sandbox, session: Se
     async with session.activity.stream() as stream:
         for beats in range(1, 100):
             await clock.advance(seconds=20)
-            while stream.stats.heartbeats < beats:  # noqa: ASYNC110 - sockets move it
-                await asyncio.sleep(0)
+            await wait_for_heartbeats(stream, beats)
         assert (stream.stats.connects, stream.stats.stalls) == (1, 0)
         assert len(sandbox.streams["activity"]) == 1
 

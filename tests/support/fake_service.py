@@ -33,7 +33,6 @@ __all__ = [
     "apply_late_and_raise",
     "make_error",
     "make_members",
-    "wait_until",
 ]
 
 ENDPOINTS = Endpoints(base_url="https://base.example", ads_url="https://ads.example")
@@ -165,12 +164,6 @@ def _join(body: bytes | Blocks | None) -> bytes:
         return joined
     assert body is not None
     return body
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Yield to the event loop until something has happened."""
-    while not condition():  # noqa: ASYNC110 - nothing announces it
-        await asyncio.sleep(0)
 
 
 def make_members(count: int, *, first: int = 0) -> list[dict[str, object]]:

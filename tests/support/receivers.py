@@ -10,6 +10,7 @@ from aiohttp import web
 
 from svc_async.webhooks import WebhookReceiver
 from svc_async.webhooks.verification import HttpAnswer
+from tests.support.tasks import wait_until
 
 Fields = Mapping[str, str] | Iterable[tuple[str, str]]
 Send = Callable[[str, str, Fields, bytes], Awaitable[HttpAnswer]]
@@ -48,8 +49,7 @@ class _Uvicorn(uvicorn.Server):
             each.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
-        while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - nothing to wait for
-            await asyncio.sleep(0)
+        await wait_until(lambda: not (self.server_state.connections or self.server_state.tasks))
         await self.lifespan.shutdown()
 
 
@@ -59,8 +59,7 @@ async def serve_with_uvicorn(receiver: WebhookReceiver) -> AsyncGenerator[int]:
     server = _Uvicorn(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        while not server.started and not serving.done():  # noqa: ASYNC110 - the server offers nothing to wait for
-            await asyncio.sleep(0)
+        await wait_until(lambda: server.started or serving.done())
         try:
             yield listening.getsockname()[1]
         finally:

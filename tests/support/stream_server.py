@@ -13,6 +13,7 @@ import attrs
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.states import StateChange, StreamState
 from svc_async.streams.stream import EventStream
+from tests.support.tasks import wait_until
 
 __all__ = [
     "HEAD",
@@ -33,7 +34,6 @@ __all__ = [
     "skip_backoff",
     "take_keys",
     "wait_for_heartbeats",
-    "wait_until",
 ]
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -258,12 +258,6 @@ async def skip_backoff(states: StateLog, clock: VirtualClock) -> float:
     assert change.wait is not None
     await clock.advance(seconds=change.wait + ROUNDING)
     return change.wait
-
-
-async def wait_until(condition: Callable[[], object]) -> None:
-    """Let other tasks run until a condition holds."""
-    while not condition():  # noqa: ASYNC110 - what is waited for is a number that sockets change
-        await asyncio.sleep(0)
 
 
 async def wait_for_heartbeats(stream: EventStream, number: int) -> None:

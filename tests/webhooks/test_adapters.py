@@ -14,6 +14,7 @@ from svc_async.webhooks.adapters.asgi import AsgiApp
 from svc_async.webhooks.testing import build_crc
 from tests.support.deliveries import KEY, delivery
 from tests.support.receivers import PATH, SERVERS, create_sender, exchange_raw
+from tests.support.tasks import wait_until
 
 
 async def run_app(app: AsgiApp, scope: dict[str, Any], *messages: dict[str, Any]) -> list[dict[str, Any]]:
@@ -154,8 +155,7 @@ async def test_a_body_that_breaks_off_is_counted_as_broken(server: str) -> None:
     receiver = WebhookReceiver(keys=[KEY])
     async with SERVERS[server](receiver) as port:
         await exchange_raw(port, f"{HEAD}Content-Length: 100\r\n\r\nabc".encode(), then_end=True)
-        while not receiver.stats.received:  # noqa: ASYNC110 - the server offers nothing to wait for
-            await asyncio.sleep(0)
+        await wait_until(lambda: receiver.stats.received)
     assert receiver.stats.rejected == {"body_broken": 1}
 
 

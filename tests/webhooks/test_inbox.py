@@ -17,7 +17,7 @@ from svc_async.webhooks.testing import build_delivery
 from tests.support.deliveries import KEY, delivery
 from tests.support.event_samples import activity
 from tests.support.event_stores import MemoryInbox
-from tests.support.tasks import run_ready_tasks
+from tests.support.tasks import let_threads_run, run_ready_tasks, wait_until
 
 START = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
@@ -159,6 +159,7 @@ async def test_any_number_of_events_is_handled_a_part_at_a_time(
 
     async with receiver:
         while len(seen) < len(events):
+            let_threads_run()
             await clock.advance(seconds=1)
         assert (await receiver.handle(*delivery("1"))).status == 200
     assert seen == [each["event_uuid"] for each in events]
@@ -230,10 +231,10 @@ async def test_events_of_a_receiver_with_another_name_are_handled_when_its_lease
     receiver.on("*")(lambda event, _: seen.append(event.key))
     async with receiver:
         await clock.advance(minutes=1)
-        while receiver.stats.waiting > 1:  # the file takes real time
-            await run_ready_tasks()
+        await wait_until(lambda: receiver.stats.waiting == 1)
         assert seen == ["2"]
         assert "the inbox has events that another receiver has claimed (1)" in caplog.text
         while receiver.stats.waiting:
+            let_threads_run()
             await clock.advance(seconds=10)
         assert seen == ["2", "1"]
