@@ -282,12 +282,15 @@ class DatabaseFile:
         file_format: what it holds.
         connection: the connection.
         lock: the lock, if nobody else may write.
+        turn: held by the thread that uses the connection. Where SQLite itself has another one wait, that may keep the
+            interpreter meanwhile, and all threads would wait for the disk.
     """
 
     path: Path
     file_format: FileFormat
     connection: sqlite3.Connection
     lock: FileLock | None = None
+    turn: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
     @classmethod
     def open(
@@ -379,6 +382,15 @@ class DatabaseFile:
         with self.file_format.report(self.path):
             yield
 
+    def execute(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement while no other thread uses the connection, and return its rows.
+
+        Raises:
+            UnusableFile: the file is locked or damaged, or SQLite reports another error.
+        """
+        with self.report(), self.turn:
+            return self.connection.execute(statement, values).fetchall()
+
 
 def lock_path(path: Path) -> Path:
     """Return the path of the lock of a file."""
@@ -464,13 +476,14 @@ class Writer:
         """Return the result of each piece of work once they are committed, or a `_FailedWork` with the reason."""
         if self._failure is not None:
             return [_FailedWork(self._failure)] * len(works)
-        try:
-            return self._commit(works)
-        except Exception as error:  # noqa: BLE001 - every caller that waits gets it
-            with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
-                self._connection.execute("ROLLBACK")
-            self._failure = error if self._stop_on_error else None
-            return [_FailedWork(error)] * len(works)
+        with self._file.turn:
+            try:
+                return self._commit(works)
+            except Exception as error:  # noqa: BLE001 - every caller that waits gets it
+                with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+                    self._connection.execute("ROLLBACK")
+                self._failure = error if self._stop_on_error else None
+                return [_FailedWork(error)] * len(works)
 
     def _commit(self, works: Sequence[Work[Any]]) -> Sequence[object]:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -639,15 +652,19 @@ class FileStore:
         some = _WHOLE if numbers is None else numbers
         if not some:
             return []
+        rows = await self._select(_SOME, kind, some[0], some[-1])
         with self._file.report():
-            rows = self._file.connection.execute(_SOME, (kind, some[0], some[-1])).fetchall()
             return [(number, decode(check_record(each, number, body, sum_), into)) for each, number, body, sum_ in rows]
 
     async def list_numbers(self, kind: str) -> Sequence[int]:
         """Return the numbers of the records of a kind, ascending."""
-        with self._file.report():
-            statement = "SELECT number FROM records WHERE kind = ? ORDER BY number"
-            return [number for (number,) in self._file.connection.execute(statement, (kind,))]
+        rows = await self._select("SELECT number FROM records WHERE kind = ? ORDER BY number", kind)
+        return [number for (number,) in rows]
+
+    async def _select(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return rows: at once, or in a thread while the one that writes may be waiting for the disk."""
+        select = partial(self._file.execute, statement, values)
+        return await in_thread(select) if self._file.turn.locked() else select()
 
     def submit(self, changes: Changes) -> None:
         """Commit changes soon, without waiting for it; see `RecordStore`."""
@@ -674,24 +691,25 @@ class FileStore:
     async def transaction(self) -> "AsyncGenerator[_FileWriter]":
         """Commit what the block writes, or nothing of it; see `RecordStore`."""
         await self.commit({})  # what was submitted has no part in it
-        connection = self._file.connection
-        with self._file.report():
-            connection.execute("BEGIN IMMEDIATE")
+        self._file.execute("BEGIN IMMEDIATE")
         try:
             yield _FileWriter(self._file)
-            with self._file.report():
-                await in_thread(lambda: connection.execute("COMMIT"))
+            await in_thread(lambda: self._file.execute("COMMIT"))
         except BaseException:
-            if connection.in_transaction:
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
+            if self._file.connection.in_transaction:
+                with suppress(UnusableFile):
+                    self._file.execute("ROLLBACK")
             raise
 
     async def shrink(self) -> None:
         """Return what is no longer used to the file system."""
         shrink = "PRAGMA incremental_vacuum" if self._location.file_format.shrinks else "VACUUM"
-        with self._file.report():  # `execute` stops after the first page
-            await in_thread(lambda: self._file.connection.executescript(shrink))
+
+        def run() -> None:
+            with self._file.report(), self._file.turn:
+                self._file.connection.executescript(shrink)  # `execute` stops after the first page
+
+        await in_thread(run)
 
     async def close(self) -> None:
         """Commit what was submitted, and release the file; see `RecordStore`."""
@@ -703,16 +721,17 @@ class _FileWriter:
     _file: DatabaseFile
 
     async def put(self, kind: str, number: int, value: Any) -> None:
-        with self._file.report():
-            _write({(kind, number): encode(value)}, self._file.connection)
+        self._write({(kind, number): encode(value)})
 
     async def delete(self, kind: str, numbers: Iterable[int] | None = None) -> None:
-        with self._file.report():
-            if numbers is None:
-                delete = partial(self._file.connection.execute, "DELETE FROM records WHERE kind = ?", (kind,))
-                await in_thread(delete)
-            else:
-                _write(dict.fromkeys((kind, number) for number in numbers), self._file.connection)
+        if numbers is None:
+            await in_thread(lambda: self._file.execute("DELETE FROM records WHERE kind = ?", (kind,)))
+        else:
+            self._write(dict.fromkeys((kind, number) for number in numbers))
+
+    def _write(self, changes: Changes) -> None:
+        with self._file.report(), self._file.turn:
+            _write(changes, self._file.connection)
 
 
 def _end_log(connection: sqlite3.Connection) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 import attrs
 import pytest
 
+from svc_async.cancellation import in_thread
 from svc_async.errors import SvcError, TakenUpElsewhere, UnusableFile, UnusableState
 from svc_async.state import SharedState
 from svc_async.store.file import FileFormat, FileLocation
 from svc_async.store.postgres import PostgresLocation
 from svc_async.store.records import Changes, PendingChanges, RecordLocation, Records, RecordStore, encode
+from tests.support.tasks import run_ready_tasks
 
 FORMAT = FileFormat(kind="a ledger", parameter="path", application_id=0x1234, version=3, shrinks=True)
 UNUSABLE = (UnusableFile, UnusableState)
@@ -85,6 +88,37 @@ async def test_records_are_read_by_their_numbers(place: Place) -> None:
         assert await store.read("a", int, range(5, 8)) == [(5, 5), (7, 7)]
         assert await store.read("a", int, range(5, 5)) == []
         assert await store.read("b", int) == []
+
+
+async def test_an_event_loop_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads while the thread that writes is in the middle of a commit."""
+    began, goes_on, timely = threading.Event(), threading.Event(), list[bool]()
+
+    def hold(statement: str) -> None:
+        if statement == "COMMIT" and threading.current_thread() is not threading.main_thread():
+            began.set()
+            timely.append(goes_on.wait(10))
+
+    def connect(*arguments: Any, **keywords: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = sqlite3_connect(*arguments, **keywords)
+        connection.set_trace_callback(hold)
+        return connection
+
+    sqlite3_connect = sqlite3.connect
+    monkeypatch.setattr("svc_async.store.file.sqlite3.connect", connect)
+    goes_on.set()
+    _, store = await FileLocation(tmp_path / "ledger", attrs.evolve(FORMAT, has_log=True)).open(lambda _: (None, {}))
+    goes_on.clear()
+    began.clear()
+    store.submit({("a", 1): encode("x")})
+    await in_thread(began.wait)
+    reading = asyncio.create_task(store.read("a", str))
+    await run_ready_tasks()
+    goes_on.set()
+
+    assert await reading == [(1, "x")]
+    await store.close()
+    assert all(timely)
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(1_000, marks=pytest.mark.long)])
