@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from benchmarks.measure import HAS_FAST_HASH, Figure, Scale
-from svc_async.users.hashing import HASH_LIBRARY
+from svc_async.users.identifiers import HASH_LIBRARY
 
 _BENCHMARKS: Mapping[str, tuple[str, str]] = {
     "fullness": ("benchmarks.fullness", "measure"),

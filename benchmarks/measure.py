@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.users.hashing import HASH_LIBRARY
+from svc_async.users.identifiers import HASH_LIBRARY
 
 __all__ = [
     "HAS_FAST_HASH",

@@ -10,7 +10,7 @@ import attrs
 from svc_async import state as shared_state
 from svc_async.auth.credentials import CREDENTIALS, AppCredentials, Credentials, OAuth2UserCredentials
 from svc_async.clock import Clock
-from svc_async.engine.answers import await_with_answer
+from svc_async.engine.call import await_with_answer
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries
@@ -28,13 +28,13 @@ from svc_async.wiring import (
     SANDBOX_KEYWORDS,
     SESSION_KEYWORDS,
     CommonOptions,
+    LifeCycle,
     SandboxSource,
     SessionOptions,
     SessionResources,
     SessionSettings,
     SettingsSource,
 )
-from svc_async.wiring.life_cycle import LifeCycle
 
 if TYPE_CHECKING:
     from svc_async import profiles

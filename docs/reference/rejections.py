@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from svc_async.webhooks import Rejected, RejectReason
-from svc_async.webhooks.rejections.advice import ADVICE, ADVICE_AFTER_FAILURE
+from svc_async.webhooks.verification import ADVICE, ADVICE_AFTER_FAILURE
 
 PAGE = Path(__file__).with_name("rejections.md")
 

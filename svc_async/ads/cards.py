@@ -28,9 +28,8 @@ from svc_async.wire.checks import (
     satisfies,
     sized,
 )
-from svc_async.wire.fields import fields_of
-from svc_async.wire.params.kinds import IDS
-from svc_async.wire.records import READ_ONLY, Record, Timestamp
+from svc_async.wire.params import IDS
+from svc_async.wire.records import READ_ONLY, Record, Timestamp, fields_of
 from svc_async.wire.route import Listing, Route
 
 __all__ = [

@@ -27,8 +27,7 @@ from svc_async.wire.checks import (
     requires,
     satisfies,
 )
-from svc_async.wire.fields import list_field_names
-from svc_async.wire.records import Record
+from svc_async.wire.records import Record, list_field_names
 from svc_async.wire.route import Listing, Route
 
 __all__ = [

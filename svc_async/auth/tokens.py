@@ -15,25 +15,134 @@ own `on_token`, before its calls use the token.
 How tokens are fetched is passed in: these classes know neither the service nor a connection.
 """
 
+import asyncio
 import copy
+import hashlib
 import inspect
-from collections.abc import Awaitable, Callable
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
 from svc_async.auth.authorization import Authorization, bearer
 from svc_async.auth.credentials import OAuth2UserCredentials
-from svc_async.auth.refreshes import Refreshes
-from svc_async.auth.single_flight import SingleFlight
 from svc_async.clock import Clock
 from svc_async.errors import AccessDenied, ApiError, Unauthorized
 from svc_async.wire.outcome import repeat_refusal
 
-__all__ = ["AppTokens", "Token", "Tokens", "UserTokens"]
+__all__ = ["AppTokens", "Refreshes", "SingleFlight", "Token", "Tokens", "UserTokens"]
 
 T = TypeVar("T")
+
+_CLOSE_TIMEOUT = 5.0
+"""Seconds that a fetch has to finish when its session closes."""
+
+
+@attrs.define(eq=False)
+class SingleFlight(Generic[T]):
+    """At most one fetch at a time: all callers wait for the same one."""
+
+    _fetch: Callable[[], Coroutine[Any, Any, T]]
+    _task: "asyncio.Task[T] | None" = None
+
+    async def result(self) -> T:
+        """Return what the fetch in progress returns; start one if there is none."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._fetch())
+            self._task.add_done_callback(_retrieve_exception)
+        return await asyncio.shield(self._task)
+
+    async def close(self, clock: Clock) -> None:
+        """Wait a while for the fetch: its result may be all that is left of a token. Then cancel it."""
+        if self._task is None or self._task.done() or self._task.get_loop().is_closed():
+            return
+        try:
+            async with clock.timeout(_CLOSE_TIMEOUT):
+                await asyncio.wait({self._task})
+        except TimeoutError:
+            pass
+        finally:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+
+def _retrieve_exception(task: "asyncio.Task[object]") -> None:
+    """Keep asyncio from logging a failure that no caller waited for."""
+    if not task.cancelled():
+        task.exception()
+
+
+_MOST = 10_000
+"""How many results are kept: refreshes of the last hours, in a few megabytes."""
+_REFUSED_BEFORE = "a refresh token that was refused is not sent again; the user must approve again"
+
+_Request = Callable[[OAuth2UserCredentials], Awaitable[OAuth2UserCredentials]]
+
+
+@attrs.define(eq=False)
+class Refreshes:
+    """Sends each refresh token once, and knows what followed it. Refresh tokens are looked up by a keyed hash.
+
+    Args:
+        most: how many results are kept; the oldest are forgotten first.
+    """
+
+    _most: int = _MOST
+    _key: bytes = attrs.field(init=False, repr=False, factory=lambda: secrets.token_bytes(32))
+    _flights: dict[bytes, SingleFlight[OAuth2UserCredentials]] = attrs.field(init=False, repr=False, factory=dict)
+    _results: dict[bytes, OAuth2UserCredentials | ApiError] = attrs.field(init=False, repr=False, factory=dict)
+
+    def find_latest(self, credentials: OAuth2UserCredentials) -> OAuth2UserCredentials:
+        """Return the last credentials that are known to have followed these; these if none are."""
+        while isinstance(successor := self._results.get(self._digest(credentials)), OAuth2UserCredentials):
+            credentials = successor
+        return credentials
+
+    async def refresh(self, credentials: OAuth2UserCredentials, request: _Request) -> OAuth2UserCredentials:
+        """Return the credentials that follow these: of a refresh in progress, or else request them.
+
+        Raises:
+            ApiError: the service refused; a refresh token that was refused is not sent again.
+        """
+        digest = self._digest(credentials)
+        if isinstance(refusal := self._results.get(digest), ApiError):
+            raise copy.copy(refusal)  # each has a traceback of its own
+        if digest not in self._flights:
+            self._flights[digest] = SingleFlight(partial(self._fetch, digest, credentials, request))
+        return await self._flights[digest].result()
+
+    async def close(self, clock: Clock) -> None:
+        """Wait for the refreshes in progress, also those whose session was closed before."""
+        await asyncio.gather(*(flight.close(clock) for flight in self._flights.values()))
+
+    async def _fetch(
+        self, digest: bytes, credentials: OAuth2UserCredentials, request: _Request
+    ) -> OAuth2UserCredentials:
+        try:
+            renewed = await request(credentials)
+        except ApiError as refusal:
+            if refusal.has_code("invalid_grant"):
+                self._keep(digest, repeat_refusal(refusal, _REFUSED_BEFORE))
+            raise
+        finally:
+            self._flights.pop(digest, None)
+        if renewed.refresh_token != credentials.refresh_token:  # one that stays the same may be used again
+            self._results.pop(self._digest(renewed), None)  # nothing follows it yet: no chain ends where it began
+            self._keep(digest, renewed)
+        return renewed
+
+    def _keep(self, digest: bytes, result: OAuth2UserCredentials | ApiError) -> None:
+        self._results[digest] = result
+        if len(self._results) > self._most:
+            del self._results[next(iter(self._results))]
+
+    def _digest(self, credentials: OAuth2UserCredentials) -> bytes:
+        token = credentials.refresh_token or ""
+        return hashlib.blake2b(token.encode(), key=self._key, digest_size=16).digest()
+
 
 _INVALID_TOKEN = 89
 """The code of an invalidated or expired token (contract ERR-01)."""

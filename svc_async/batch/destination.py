@@ -6,8 +6,7 @@ from typing import Any, Protocol, TypeVar
 import attrs
 
 from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.limits import Limits
-from svc_async.batch.packing.operations import OperationGroup
+from svc_async.batch.packing.operations import Limits, OperationGroup
 from svc_async.errors import ErrorDetail
 from svc_async.wire.route import Request
 

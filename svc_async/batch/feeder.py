@@ -13,8 +13,7 @@ from array import array
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
 
-from svc_async.batch.lane import Lane, Phase, count_pending
-from svc_async.batch.lane_events import Command, Resumed, Sealed
+from svc_async.batch.lane import Command, Lane, Phase, Resumed, Sealed, count_pending
 from svc_async.batch.ledger import Intent, Ledger, Resumption
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.packer import Packer, Partitioner, group_tails

@@ -18,9 +18,9 @@ import msgspec
 from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.report import Report
 from svc_async.batch.settings import BatchSettings, Reading
-from svc_async.batch.sync.location import StateLocation
-from svc_async.batch.sync.settings import SyncObservers, SyncSettings
+from svc_async.batch.sync.plan import SyncObservers, SyncSettings
 from svc_async.batch.sync.snapshot import Snapshot
+from svc_async.batch.sync.state import StateLocation
 from svc_async.errors import InvalidArgument
 from svc_async.value_rules import TEXT, instance_of, one_of, or_none, refuse_unknown
 

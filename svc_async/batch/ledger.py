@@ -16,8 +16,7 @@ from typing import ClassVar, Self
 
 import attrs
 
-from svc_async.batch.lane import Lane
-from svc_async.batch.lane_events import Settle
+from svc_async.batch.lane import Lane, Settle
 from svc_async.batch.packing.batch import Batch, Layout
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Accounting, Failure, Report

@@ -8,7 +8,7 @@ from typing import Protocol
 import attrs
 
 from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Failure, Receipt
 from svc_async.errors import (
     ApiError,

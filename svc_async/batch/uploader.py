@@ -20,15 +20,16 @@ from svc_async.batch.destination import Destination
 from svc_async.batch.feeder import Feeder
 from svc_async.batch.job import Job, to_plain
 from svc_async.batch.journal.journal import JournalLedger
-from svc_async.batch.lane import Lane, Phase, count_in_doubt
-from svc_async.batch.lane_events import (
+from svc_async.batch.lane import (
     Abandoned,
     Answered,
     Command,
     Elapsed,
     Event,
     Failed,
+    Lane,
     Pause,
+    Phase,
     Recorded,
     Release,
     Send,
@@ -36,6 +37,7 @@ from svc_async.batch.lane_events import (
     Stop,
     Stopped,
     Written,
+    count_in_doubt,
 )
 from svc_async.batch.ledger import Ledger, Resumption
 from svc_async.batch.packing.lane_count import count_lanes

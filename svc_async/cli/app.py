@@ -10,8 +10,7 @@ from rich.console import Console
 
 from svc_async._version import __version__
 from svc_async.cli.exit_codes import INTERRUPTED, Exit, Interrupted, describe, exit_of, explain
-from svc_async.cli.output.console import print_error
-from svc_async.cli.output.json_output import output
+from svc_async.cli.output.console import output, print_error
 from svc_async.cli.output.log import print_log
 from svc_async.cli.output.usage import describe_usage
 from svc_async.errors import SvcError
@@ -20,7 +19,7 @@ __all__ = ["app", "run"]
 
 
 def _describe_version() -> str:
-    from svc_async.users.hashing import HASH_LIBRARY  # noqa: PLC0415 - for this only; it loads the library
+    from svc_async.users.identifiers import HASH_LIBRARY  # noqa: PLC0415 - for this only; it loads the library
 
     return f"{__version__} (SHA-256 by {HASH_LIBRARY})"
 

@@ -8,8 +8,7 @@ from typing import Literal
 from svc_async.cli.app import app
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import Flag, JsonFlag
-from svc_async.cli.output.console import say
-from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.console import say, show_json
 
 __all__ = ["completion"]
 

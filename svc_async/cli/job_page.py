@@ -19,7 +19,7 @@ from svc_async.batch.settings import BatchSettings
 from svc_async.cli.exit_codes import explain
 from svc_async.cli.failures import count_reasons
 from svc_async.cli.job_journal import describe_ids, describe_resuming, find_source_problem, read_noted_job
-from svc_async.cli.output.wording import count, format_duration
+from svc_async.cli.output.console import count, format_duration
 from svc_async.clock import Clock, find_boot
 from svc_async.errors import UnusableFile
 from svc_async.jobs.html_report import JobRecord

@@ -13,18 +13,16 @@ import attrs
 from svc_async import profiles
 from svc_async.batch.job import Job, TargetSpec
 from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report, Timeline
-from svc_async.batch.sync.settings import SyncObservers
+from svc_async.batch.sync.plan import SyncObservers
 from svc_async.cli.exit_codes import Interrupted, explain
 from svc_async.cli.failures import FailureList, name_failures_file
 from svc_async.cli.job_journal import AbsentSource, JobJournal, find_journal
 from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import ClusterFlags, JournalFlags, RunFlags, WorkerFlags
 from svc_async.cli.outcome import JobOutcome, check_report
-from svc_async.cli.output.console import print_error, say, stderr
-from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.console import count, print_error, say, show_json, stderr
 from svc_async.cli.output.progress import Display, open_display
 from svc_async.cli.output.unused_columns import describe_unused, list_unused
-from svc_async.cli.output.wording import count
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.sync_plan import SyncPlan, open_state

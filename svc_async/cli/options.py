@@ -10,7 +10,7 @@ import attrs
 from cyclopts import Parameter
 
 from svc_async.batch.settings import DEFAULTS
-from svc_async.batch.sync.settings import SYNC_DEFAULTS
+from svc_async.batch.sync.plan import SYNC_DEFAULTS
 from svc_async.errors import InvalidArgument
 from svc_async.users.encoding import BadIdentifiers
 

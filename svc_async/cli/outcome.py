@@ -14,9 +14,16 @@ from svc_async.batch.report import Report, Timeline
 from svc_async.cli.exit_codes import INTERRUPTED, Exit, describe, exit_of, explain
 from svc_async.cli.failures import FailureList, describe_failures
 from svc_async.cli.options import RunFlags
-from svc_async.cli.output.console import print_error, say, show
-from svc_async.cli.output.json_output import describe_end, output
-from svc_async.cli.output.wording import count, format_duration, name_count
+from svc_async.cli.output.console import (
+    count,
+    describe_end,
+    format_duration,
+    name_count,
+    output,
+    print_error,
+    say,
+    show,
+)
 from svc_async.errors import BatchError, InvalidArgument, UnusableFile
 from svc_async.jobs.html_report import BEGINNING, JobRecord, report_page
 from svc_async.private_files import check_replaceable, report_os_error, write_private

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from svc_async.batch.job import Job, SourceSpec
 from svc_async.batch.settings import DEFAULTS, BatchSettings
-from svc_async.batch.sync.settings import SyncSettings
+from svc_async.batch.sync.plan import SyncSettings
 from svc_async.cli.options import (
     BatchFlags,
     JournalFlags,

@@ -27,7 +27,7 @@ from svc_async.batch.job import ClusterClient, Job
 from svc_async.batch.report import KEPT_FAILURES, JobPhase, Progress, Report, first_failures
 from svc_async.batch.settings import Observers
 from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error, release
-from svc_async.cluster.exchange import choose_shards, encode_each, exchange
+from svc_async.cluster.encode import choose_shards, encode_each, exchange
 from svc_async.cluster.job import JobPart, ShardOutcome, ShardTask, WorkerSettings, read_outcome
 from svc_async.cluster.plan import Fragment, SourcePlan
 from svc_async.cluster.planning import plan_in_thread

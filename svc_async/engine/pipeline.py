@@ -15,8 +15,7 @@ from svc_async.auth.authorization import Authorization
 from svc_async.auth.tokens import Tokens
 from svc_async.clock import Clock
 from svc_async.engine import retry
-from svc_async.engine.answers import current_collector
-from svc_async.engine.call import Call, is_logged_at
+from svc_async.engine.call import Call, current_collector, is_logged_at
 from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.retry import Retries, RetryBudget
@@ -30,7 +29,7 @@ from svc_async.errors import (
     WouldWaitTooLong,
 )
 from svc_async.governor.governor import Governor
-from svc_async.governor.slot import Priority, Slot
+from svc_async.governor.scheduler import Priority, Slot
 from svc_async.monitoring import Subscribers
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer, CallAnswer, is_withheld, parse_refusal

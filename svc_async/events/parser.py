@@ -26,8 +26,7 @@ from svc_async.events.models import (
 from svc_async.printable import clean
 from svc_async.value_rules import instance_of
 from svc_async.wire.envelope import NOT_JSON
-from svc_async.wire.fields import fields_of
-from svc_async.wire.records import EXACT, Record
+from svc_async.wire.records import EXACT, Record, fields_of
 from svc_async.wire.tolerant import Builder, Misfit, decode
 
 __all__ = ["EventParser", "estimate_memory", "parse_events"]

@@ -18,8 +18,7 @@ from svc_async.events.models import (
     ProfileUpdated,
     SpaceEvent,
 )
-from svc_async.wire.fields import fields_of
-from svc_async.wire.records import Record
+from svc_async.wire.records import Record, fields_of
 from svc_async.wire.tolerant import Builder
 
 __all__ = ["Form", "find_form", "name_type"]

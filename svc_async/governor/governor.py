@@ -39,11 +39,9 @@ import attrs
 
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
-from svc_async.governor.buckets import BucketTable
 from svc_async.governor.fair_queue import Bucket
-from svc_async.governor.limits import LIMITS, Limit
-from svc_async.governor.scheduler import RequestScheduler
-from svc_async.governor.slot import Priority, Slot
+from svc_async.governor.limits import LIMITS, BucketTable, Limit
+from svc_async.governor.scheduler import Priority, RequestScheduler, Slot
 from svc_async.governor.window_store import LocalWindows, WindowStore
 from svc_async.value_rules import CLOCK, SECONDS_OR_INFINITE, ValueRule, has_members, instance_of, is_number, or_none
 from svc_async.wire.route import Request

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import attrs
 
 from svc_async.governor.ticks import SECOND
-from svc_async.wire.http_dates import parse_http_date, service_time
+from svc_async.wire.envelope import parse_http_date, service_time
 
 __all__ = ["RateLimitHeaders"]
 

@@ -41,7 +41,7 @@ class SessionClusterRunner(ClusterRunner):
     @asynccontextmanager
     async def open_snapshot(self, job: Job) -> AsyncGenerator[Snapshot]:
         """Have the workers read the rows for a sync; exceptions as in `sync`. The workers need no session."""
-        async with import_cluster("sync.snapshot").open_snapshot(job) as snapshot:
+        async with import_cluster("snapshot").open_snapshot(job) as snapshot:
             yield snapshot
 
 

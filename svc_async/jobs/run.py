@@ -12,7 +12,7 @@ from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.products.products import Products
 from svc_async.batch.report import Report
-from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.plan import SyncReport
 from svc_async.cancellation import in_thread
 from svc_async.errors import InvalidArgument
 from svc_async.session import Session

@@ -8,7 +8,7 @@ import attrs
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.events.models import EventDirection, EventFilter, EventType
-from svc_async.streams.buffer import Overflow
+from svc_async.streams.ingest import Overflow
 from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
@@ -25,7 +25,7 @@ from svc_async.wire.checks import (
     satisfies,
     text,
 )
-from svc_async.wire.params.kinds import find_wrong_text
+from svc_async.wire.params import find_wrong_text
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
 

@@ -8,7 +8,7 @@ import attrs
 
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
-from svc_async.streams.buffer import Overflow
+from svc_async.streams.ingest import Overflow
 from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
@@ -16,9 +16,8 @@ from svc_async.streams.stream import QUEUE_BYTES, EventStream, Recover, StreamSe
 from svc_async.value_rules import SEVERAL
 from svc_async.wire.checks import each, first_problem, length, not_empty, required
 from svc_async.wire.envelope import parse_detail
-from svc_async.wire.fields import fields_of
-from svc_async.wire.params.kinds import find_wrong_text
-from svc_async.wire.records import EXACT, Record, Timestamp
+from svc_async.wire.params import find_wrong_text
+from svc_async.wire.records import EXACT, Record, Timestamp, fields_of
 from svc_async.wire.route import Listing, Reply, Route, Surface
 
 __all__ = [

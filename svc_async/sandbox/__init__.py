@@ -13,7 +13,7 @@ from svc_async.sandbox.clock import SystemClock, VirtualClock
 from svc_async.sandbox.config import RateRule, SandboxConfig
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.deliveries import Deliveries, Delivery
-from svc_async.sandbox.push.delivery_targets import Target
+from svc_async.sandbox.push.outbound import Target
 from svc_async.sandbox.push.streams import Hub
 from svc_async.sandbox.sandbox import Sandbox
 from svc_async.sandbox.server.faults import Fault, Faults

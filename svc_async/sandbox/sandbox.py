@@ -16,29 +16,51 @@ from svc_async.sandbox.api.ads.product_catalogs import add_catalog
 from svc_async.sandbox.api.control import CALLS, ControlApi
 from svc_async.sandbox.api.oauth import oauth1, pkce
 from svc_async.sandbox.api.webhooks import check_url
-from svc_async.sandbox.build import build
+from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.clock import Clock, SystemClock, require_event_loop
 from svc_async.sandbox.config import SandboxConfig
+from svc_async.sandbox.context import Context
 from svc_async.sandbox.inspector import Inspector
 from svc_async.sandbox.kinds import check_json_object, check_kind
-from svc_async.sandbox.push.channels import Product
+from svc_async.sandbox.push.channels import Channels, Product
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.deliveries import Deliveries, Delivery
-from svc_async.sandbox.push.delivery_targets import Target
-from svc_async.sandbox.push.scenes import Direction
+from svc_async.sandbox.push.outbound import DeliveryTargets, Target
+from svc_async.sandbox.push.public_events import Direction
 from svc_async.sandbox.push.streams import Hub
 from svc_async.sandbox.refusal import Refusal
-from svc_async.sandbox.seed import add_audience
+from svc_async.sandbox.seed import add_audience, create_seed
 from svc_async.sandbox.server.auth import Verifier
 from svc_async.sandbox.server.faults import Faults
-from svc_async.sandbox.server.gatekeeping import Gatekeeper
+from svc_async.sandbox.server.gatekeeping import Gatekeeper, RateLimits
 from svc_async.sandbox.server.operations import Operation, Routes
-from svc_async.sandbox.server.rate_limits import RateLimits
 from svc_async.sandbox.server.request_log import RequestLog
 from svc_async.sandbox.server.server import Server
 from svc_async.sandbox.state.audiences import AudienceView
+from svc_async.sandbox.state.grants import Grants
+from svc_async.sandbox.state.paging import Paginator
+from svc_async.sandbox.state.store import Store
 
-__all__ = ["Sandbox"]
+__all__ = ["Sandbox", "build"]
+
+
+def build(config: SandboxConfig, clock: Clock, seed: int, targets: DeliveryTargets | None = None) -> Context:
+    """Return the state of a seed; `targets` are those of the state that it replaces."""
+    store = Store(seed=seed, now=clock.now)
+    grants = Grants(store.ids)
+    background = BackgroundTasks(clock)
+    return Context(
+        config=config,
+        clock=clock,
+        background=background,
+        store=store,
+        grants=grants,
+        channels=Channels(config, background, store, grants, targets),
+        paginator=Paginator(
+            store.ids.secret("cursor").encode(), config.default_sort, empty_before_last=config.empty_page_before_last
+        ),
+        seed=create_seed(store, grants, config),
+    )
 
 
 class Sandbox:

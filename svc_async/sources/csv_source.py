@@ -7,10 +7,8 @@ from pathlib import Path
 from svc_async.printable import clean
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, TextReader
 from svc_async.sources.blocks.files import Input, compute_digest, open_input
-from svc_async.sources.columns import IGNORED, ColumnMatcher
-from svc_async.sources.csv_table import CsvLayout, CsvTable
-from svc_async.sources.empty_values import EmptyValues
-from svc_async.sources.line_index import LineIndex
+from svc_async.sources.columns import IGNORED, ColumnMatcher, EmptyValues
+from svc_async.sources.csv_table import CsvLayout, CsvTable, LineIndex
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import USERS, Vocabulary, normalize_name

@@ -13,8 +13,8 @@ from typing import Any
 import attrs
 
 from svc_async.errors import InvalidArgument
+from svc_async.sources.blocks.decoding import describe_other_format
 from svc_async.sources.blocks.files import ByteReader, FileInput, Input, SpooledInput, unusable
-from svc_async.sources.blocks.other_formats import describe_other_format
 from svc_async.sources.columns import ColumnMatcher, FoundColumn
 from svc_async.sources.product_attributes import PRODUCTS
 from svc_async.sources.source import ProductFeed, UserSource

@@ -10,9 +10,8 @@ import msgspec
 
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, MAX_LINE, TextReader
 from svc_async.sources.blocks.files import Input, compute_digest, open_input
-from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher, describe_missing, select_unmapped
-from svc_async.sources.empty_values import EmptyValues
-from svc_async.sources.line_index import LineIndex
+from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher, EmptyValues, describe_missing, select_unmapped
+from svc_async.sources.csv_table import LineIndex
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.names import USERS, Vocabulary, looks_like_data
 from svc_async.users.tables import ColumnarRows, Rows

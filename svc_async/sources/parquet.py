@@ -19,8 +19,7 @@ from svc_async.sources.blocks.parquet_bounds import (
     check_rows,
     find_range,
 )
-from svc_async.sources.columns import IGNORED, ColumnMatcher
-from svc_async.sources.empty_values import EmptyValues
+from svc_async.sources.columns import IGNORED, ColumnMatcher, EmptyValues
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.names import USERS, Vocabulary
 from svc_async.users.tables import ColumnarRows, Rows

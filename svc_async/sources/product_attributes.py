@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from svc_async.ads.products import Product
 from svc_async.users.names import Vocabulary
-from svc_async.wire.fields import list_field_names
+from svc_async.wire.records import list_field_names
 
 __all__ = ["LONG_PRODUCT", "MAX_ID", "MAX_PRODUCT", "PRODUCTS", "PRODUCT_KEYS", "join_values", "normalize_value"]
 

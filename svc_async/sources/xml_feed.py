@@ -18,8 +18,7 @@ import attrs
 
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.files import ByteReader, Input, compute_digest, open_input, unusable
-from svc_async.sources.columns import IGNORED, PREFIX, describe_missing, select_unmapped
-from svc_async.sources.empty_values import EmptyValues
+from svc_async.sources.columns import IGNORED, PREFIX, EmptyValues, describe_missing, select_unmapped
 from svc_async.sources.product_attributes import LONG_PRODUCT, MAX_ID, MAX_PRODUCT, PRODUCTS, join_values
 from svc_async.sources.source import ReplayableRows, UnparsedRow
 from svc_async.users.names import Vocabulary, normalize_name

@@ -16,10 +16,9 @@ from svc_async.errors import InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.router import EventRouter
 from svc_async.monitoring import StreamLagEvent, Subscribers
-from svc_async.streams.buffer import Buffer, Overflow
-from svc_async.streams.ingest import Connection, EventIngest, QueuedEvent
+from svc_async.streams.ingest import Buffer, Connection, EventIngest, Overflow, QueuedEvent
+from svc_async.streams.lines import RecentKeys
 from svc_async.streams.reader import ReconnectingReader, StreamObservers, StreamSource
-from svc_async.streams.recent_keys import RecentKeys
 from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import NO_REACH, REPLAY_REACH, Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange, StreamState, StreamStats

@@ -1,7 +1,9 @@
-"""The hashes of a column of values: many at once, and a closer look at those only that need it."""
+"""Columns of values, hashed or as text: many values at once, and a closer look at those only that need it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
 from itertools import accumulate, compress
+from math import isnan
 from operator import not_
 from struct import unpack
 from types import NoneType
@@ -9,12 +11,165 @@ from typing import Any, TypeVar
 
 import attrs
 
-from svc_async.users.hashing import DIGEST_SIZE
-from svc_async.users.identifiers import HashedIdentifier
-from svc_async.users.lines import HashedTexts
-from svc_async.users.tokens import SEPARATOR, InvalidValue, is_missing, tokenize_value
+from svc_async.users.identifiers import (
+    DIGEST_SIZE,
+    HashedIdentifier,
+    HashedTexts,
+    Identifier,
+    InvalidIdentifier,
+    PartnerId,
+)
 
-__all__ = ["DigestColumn", "delete_rows", "hash_column"]
+__all__ = [
+    "MAX_VALUES",
+    "SEPARATOR",
+    "DigestColumn",
+    "InvalidValue",
+    "TextColumn",
+    "delete_rows",
+    "escape_column",
+    "hash_column",
+    "is_missing",
+    "tokenize_value",
+]
+
+MAX_VALUES = 5_000
+"""Values that one identifier of a row may have."""
+
+SEPARATOR = '","'
+"""Between two tokens of one identifier; no token contains it, since quotes inside are escaped."""
+
+_MAX_BITS = 256
+"""Of an integer; Python writes those of more than 4,300 digits only on request."""
+
+
+@attrs.frozen
+class InvalidValue:
+    """An identifier of a row that breaks its rule."""
+
+    attribute: str
+    rule: str
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a value is None or empty text, so that it needs no closer look."""
+    return value is None or (isinstance(value, str) and not value)
+
+
+def tokenize_value(
+    identifier: Identifier, value: object, index: int, problems: dict[int, InvalidValue]
+) -> Sequence[str]:
+    """Turn the values of one row into distinct tokens, and note the first problem; the valid ones are kept."""
+    tokens: dict[str, None] = {}
+    try:
+        for text in _list_texts(value):
+            try:
+                tokens[identifier.tokenize(text)] = None
+            except InvalidIdentifier as error:
+                problems.setdefault(index, InvalidValue(identifier.name, str(error)))
+    except InvalidIdentifier as error:
+        problems.setdefault(index, InvalidValue(identifier.name, str(error)))
+        return ()
+    return list(filter(None, tokens))
+
+
+def _list_texts(value: object) -> Iterable[str]:
+    if isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping):
+        if len(value) > MAX_VALUES:
+            raise InvalidIdentifier(f"must have at most {MAX_VALUES:,} values")
+        return [text for element in value if (text := _to_text(element))]
+    return (_to_text(value),)
+
+
+def _to_text(value: object) -> str:
+    if value is None or (isinstance(value, float) and isnan(value)):  # NaN is how pandas writes a missing value
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MAX_BITS:
+        return str(value)
+    raise InvalidIdentifier("must be text, or several texts")
+
+
+_RETRY_ROWS = 8
+"""Rows that are encoded one by one when a value among them is not plain."""
+
+
+@attrs.frozen
+class TextColumn:
+    """Values as they are written between the quotes of JSON.
+
+    Attributes:
+        tokens: those of each row: empty for none, several joined by the separator.
+    """
+
+    tokens: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def present(self) -> bytes:
+        """Return a byte for each row: whether it has a value."""
+        return bytes(map(bool, self.tokens))
+
+    @property
+    def has_several(self) -> bool:
+        """Whether a row has several values."""
+        return any(SEPARATOR in token for token in self.tokens)
+
+    def leave_out(self, rows: Collection[int]) -> "TextColumn":
+        """Return the column without some rows."""
+        return TextColumn([token for row, token in enumerate(self.tokens) if row not in rows])
+
+    def list_first_tokens(self) -> Sequence[str]:
+        """Return the first token of each row."""
+        return [token.split(SEPARATOR, 1)[0] for token in self.tokens]
+
+    def list_first_hashes(self) -> Sequence[bytes]:
+        """Return a hash of the first token of each row; nothing where there is none."""
+        return [sha256(token.encode()).digest() if token else b"" for token in self.list_first_tokens()]
+
+    def write_tokens(self) -> Sequence[str]:
+        """Return the tokens of each row."""
+        return self.tokens
+
+
+def escape_column(identifier: PartnerId, values: Sequence[object], problems: dict[int, InvalidValue]) -> TextColumn:
+    """Escape a column of values; None and blank text are none.
+
+    Args:
+        identifier: their kind.
+        values: one of each row; it may be several in a collection.
+        problems: the values that break their rule are added to it, by the index of their row.
+    """
+    texts = [value for value in values if not is_missing(value)]
+    tokens = _escape_plain(identifier, texts)
+    if tokens is None:
+        return TextColumn(_escape_each(identifier, values, problems))
+    if len(tokens) == len(values):
+        return TextColumn(tokens)
+    remaining = iter(tokens)
+    return TextColumn([next(remaining) if value else "" for value in values])
+
+
+def _escape_plain(identifier: PartnerId, texts: Sequence[Any]) -> list[str] | None:
+    try:
+        return identifier.tokenize_all(texts)
+    except TypeError:  # not text
+        return None
+
+
+def _escape_each(identifier: PartnerId, values: Sequence[object], problems: dict[int, InvalidValue]) -> list[str]:
+    tokens: list[str] = []
+    for start in range(0, len(values), _RETRY_ROWS):
+        part = values[start : start + _RETRY_ROWS]
+        tokens += _escape_plain(identifier, part) or [
+            SEPARATOR.join(tokenize_value(identifier, value, index, problems))
+            for index, value in enumerate(part, start)
+        ]
+    return tokens
+
 
 T = TypeVar("T")
 

@@ -15,11 +15,8 @@ from types import MappingProxyType
 import attrs
 import msgspec
 
-from svc_async.users.digest_column import DigestColumn
-from svc_async.users.hashing import DIGEST_SIZE, HASH_LENGTH
-from svc_async.users.identifiers import IDENTIFIERS
-from svc_async.users.text_column import TextColumn
-from svc_async.users.tokens import SEPARATOR
+from svc_async.users.digest_column import SEPARATOR, DigestColumn, TextColumn
+from svc_async.users.identifiers import DIGEST_SIZE, HASH_LENGTH, IDENTIFIERS
 from svc_async.users.user_columns import Column, UserColumns
 
 __all__ = ["MemberDigests", "digest", "restore_hash"]

@@ -13,16 +13,13 @@ from typing import Any, Literal, get_args
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.users.digest_column import hash_column
+from svc_async.users.digest_column import InvalidValue, escape_column, hash_column
 from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier, Identifier, select_identifiers
 from svc_async.users.names import USERS, quote_name
-from svc_async.users.packed import PackedUsers
+from svc_async.users.packed import PackedUsers, RowTemplate
 from svc_async.users.tables import ColumnarRows
-from svc_async.users.template import RowTemplate
-from svc_async.users.text_column import escape_column
-from svc_async.users.tokens import InvalidValue
 from svc_async.users.user_columns import Column, UserColumns, combine_present
-from svc_async.wire.fields import describe_mapping
+from svc_async.wire.records import describe_mapping
 from svc_async.wire.writing import to_plain
 
 __all__ = [

@@ -15,18 +15,162 @@ from types import MappingProxyType
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.users.lines import HashedTexts, MatchLines, compile_lines, hash_matching, join_lines, parse_hashes
 from svc_async.value_rules import TEXT
 
 __all__ = [
+    "DIGEST_SIZE",
+    "HASH_LENGTH",
+    "HASH_LIBRARY",
     "IDENTIFIERS",
     "HashedIdentifier",
+    "HashedTexts",
     "Identifier",
     "InvalidIdentifier",
+    "MatchLines",
     "PartnerId",
+    "compile_lines",
+    "hash_lines",
+    "hash_lines_one_by_one",
+    "hash_matching",
     "is_hash",
+    "join_lines",
+    "parse_hashes",
     "select_identifiers",
 ]
+
+DIGEST_SIZE = 32
+HASH_LENGTH = 2 * DIGEST_SIZE
+"""Characters of a digest in hexadecimal digits."""
+
+
+def hash_lines_one_by_one(lines: str) -> bytes:
+    """Return the digests of lines, joined, as `hash_lines` does; with the standard library."""
+    return b"".join([sha256(line).digest() for line in lines.encode().split(b"\n")[:-1]])
+
+
+def _load() -> tuple[str, Callable[[str], bytes]]:
+    try:
+        from stringzilla import Sha256s, __version__, split  # noqa: PLC0415 - optional; older ones have no Sha256s
+    except ImportError:
+        return "hashlib", hash_lines_one_by_one
+
+    def hash_together(lines: str) -> bytes:
+        messages = split(lines.encode(), b"\n")[:-1]
+        count = len(messages)
+        if not count:
+            return b""
+        return bytes(Sha256s(count).update(messages).digest(out=bytearray(DIGEST_SIZE * count)))
+
+    return f"stringzilla {__version__}", hash_together
+
+
+_name, _hash_lines = _load()
+
+HASH_LIBRARY = _name
+"""What takes the hashes of many texts, with its version."""
+
+
+def hash_lines(lines: str) -> bytes:
+    """Return the digests of lines, joined; a line feed ends each of them.
+
+    Raises:
+        UnicodeEncodeError: a line is not valid Unicode.
+    """
+    return _hash_lines(lines)
+
+
+MatchLines = Callable[..., re.Match[str] | None]
+"""Matches all lines from a place on, up to the first that does not match."""
+
+
+@attrs.frozen
+class HashedTexts:
+    """Texts that were hashed at once.
+
+    Attributes:
+        digests: 32 bytes for each of them, in their order.
+        refused: the indexes of those that need a closer look; they have no digest.
+    """
+
+    digests: bytes
+    refused: Sequence[int] = ()
+
+
+def compile_lines(pattern: str) -> MatchLines:
+    """Return what matches lines of a pattern."""
+    return re.compile(rf"(?:{pattern}\n)*+").match
+
+
+_match_hashes = compile_lines("[0-9a-fA-F]{64}")
+
+
+def join_lines(texts: Sequence[str]) -> str:
+    """Return texts as lines.
+
+    Raises:
+        TypeError: one is not text.
+    """
+    return "\n".join(texts) + "\n" if texts else ""
+
+
+def hash_matching(lines: str, match: MatchLines, *, count: int, most_refused: int) -> HashedTexts | None:
+    """Hash the lines that match.
+
+    Args:
+        lines: the lines.
+        match: matches those that are hashed.
+        count: how many texts they are; one that has several lines must not pass as several texts.
+        most_refused: how many may not match.
+
+    Returns:
+        The digests; None if more lines do not match, or there are more lines than texts.
+
+    Raises:
+        UnicodeEncodeError: a line is not valid Unicode.
+    """
+    selected = _select(lines, match, most_refused)
+    return selected and _check_count(hash_lines(selected[0]), selected[1], count)
+
+
+def parse_hashes(lines: str, *, count: int, most_refused: int) -> HashedTexts | None:
+    """Parse the lines that are hashes in hexadecimal digits; arguments and result as in `hash_matching`."""
+    if lines[HASH_LENGTH :: HASH_LENGTH + 1] == "\n" * count:
+        try:
+            digests = bytes.fromhex(lines)  # it skips the ends of lines, and other blanks
+        except ValueError:
+            digests = b""
+        if len(digests) == DIGEST_SIZE * count and len(lines) == (HASH_LENGTH + 1) * count:
+            return HashedTexts(digests)
+    selected = _select(lines, _match_hashes, most_refused)
+    return selected and _check_count(bytes.fromhex(selected[0]), selected[1], count)
+
+
+def _select(lines: str, match: MatchLines, most_refused: int) -> tuple[str, Sequence[int]] | None:
+    """Return the lines that match, and the numbers of the others; None if these are too many."""
+    end = _find_end(match, lines, 0)
+    if end == len(lines):
+        return lines, ()
+    kept, refused, number = [lines[:end]], list[int](), lines.count("\n", 0, end)
+    while end < len(lines):
+        if len(refused) == most_refused:
+            return None
+        refused.append(number)
+        start = lines.index("\n", end) + 1
+        end = _find_end(match, lines, start)
+        kept.append(lines[start:end])
+        number += 1 + lines.count("\n", start, end)
+    return "".join(kept), refused
+
+
+def _find_end(match: MatchLines, lines: str, start: int) -> int:
+    matched = match(lines, start)
+    return matched.end() if matched else start
+
+
+def _check_count(digests: bytes, refused: Sequence[int], count: int) -> HashedTexts | None:
+    """Return the digests of this many texts, of which some were refused; None if there are more or fewer."""
+    return HashedTexts(digests, refused) if len(digests) + DIGEST_SIZE * len(refused) == DIGEST_SIZE * count else None
+
 
 _is_other_hash = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{40}").fullmatch
 _match_hash = re.compile(r"[0-9a-fA-F]{64}").fullmatch

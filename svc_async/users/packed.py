@@ -20,20 +20,41 @@ from typing import Any, TypeVar
 
 import attrs
 
-from svc_async.users.hashing import DIGEST_SIZE, HASH_LENGTH
-from svc_async.users.identifiers import IDENTIFIERS
-from svc_async.users.template import RowTemplate
+from svc_async.users.identifiers import DIGEST_SIZE, HASH_LENGTH, IDENTIFIERS
 
 __all__ = [
+    "PLAIN",
     "HashedUsers",
     "IdentifierSet",
     "Joints",
     "PackedUsers",
+    "RowTemplate",
     "TextUsers",
     "make_picker",
     "merge_users",
     "partition",
 ]
+
+
+@attrs.frozen(eq=False)
+class RowTemplate:
+    """The JSON before, between and after users, which need not be stored for each of them; ASCII.
+
+    Attributes:
+        openings: what is written before the hash of each kind of identifier, where users are stored as digests.
+        closing: what is written after each hash.
+    """
+
+    before: str
+    between: str
+    after: str
+    openings: Sequence[str] = ("",)
+    closing: str = ""
+
+
+PLAIN = RowTemplate("", ",", "")
+"""The template of users that are written out."""
+
 
 T = TypeVar("T")
 

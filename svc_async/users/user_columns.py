@@ -8,12 +8,9 @@ from types import MappingProxyType
 
 import attrs
 
-from svc_async.users.digest_column import DigestColumn, delete_rows
-from svc_async.users.hashing import DIGEST_SIZE
-from svc_async.users.identifiers import IDENTIFIERS
-from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
-from svc_async.users.template import RowTemplate
-from svc_async.users.text_column import TextColumn
+from svc_async.users.digest_column import DigestColumn, TextColumn, delete_rows
+from svc_async.users.identifiers import DIGEST_SIZE, IDENTIFIERS
+from svc_async.users.packed import HashedUsers, PackedUsers, RowTemplate, TextUsers
 
 __all__ = ["Column", "UserColumns", "combine_present", "find_template"]
 

@@ -12,11 +12,8 @@ import attrs
 from svc_async.events.models import Event, UnknownEvent
 from svc_async.events.parser import EventParser, estimate_memory
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
-from svc_async.webhooks.dispatch import Dispatcher, StoreFailed, name_failure
-from svc_async.webhooks.failures import find_task, is_end, is_failure
-from svc_async.webhooks.keys.event_keys import build_event_key, parse_event_key
-from svc_async.webhooks.keys.keyed_lock import Arrivals, KeyedLock
-from svc_async.webhooks.keys.keyed_queue import KeyedQueue
+from svc_async.webhooks.dispatch import Dispatcher, StoreFailed, find_task, is_end, is_failure, name_failure
+from svc_async.webhooks.keyed_queue import Arrivals, KeyedLock, KeyedQueue, build_event_key, parse_event_key
 from svc_async.webhooks.stats import Counters
 from svc_async.webhooks.stores.dedupe import Claim, DedupeStore
 from svc_async.webhooks.stores.inbox import Inbox, StoredEvent

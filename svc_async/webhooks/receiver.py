@@ -21,15 +21,12 @@ from svc_async.events.router import EventRouter, Handler
 from svc_async.monitoring import Subscribers
 from svc_async.value_rules import SECONDS_OR_INFINITE
 from svc_async.webhooks.acceptance import Acceptor
-from svc_async.webhooks.ack import Ack
-from svc_async.webhooks.bodies import Bodies, Body
-from svc_async.webhooks.delivery import DeliveryContext
+from svc_async.webhooks.delivery import Ack, Bodies, Body, DeliveryContext
 from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
-from svc_async.webhooks.keys.event_keys import name_keys
-from svc_async.webhooks.logs.due_lines import DueLines
-from svc_async.webhooks.rejections.log import RejectionLog
+from svc_async.webhooks.keyed_queue import name_keys
+from svc_async.webhooks.log_lines import DueLines
 from svc_async.webhooks.rules import check_settings, check_total
-from svc_async.webhooks.run import Run
+from svc_async.webhooks.run import RejectionLog, Run
 from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
 from svc_async.webhooks.stores.inbox import EventState

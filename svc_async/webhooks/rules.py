@@ -18,7 +18,7 @@ from svc_async.value_rules import (
     one_of,
     or_none,
 )
-from svc_async.webhooks.ack import Ack
+from svc_async.webhooks.delivery import Ack
 from svc_async.webhooks.verification import CrcSignature
 from svc_async.wire.hmac_sha256 import SigningKey
 

@@ -16,16 +16,50 @@ from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.printable import join_first
 from svc_async.webhooks.acceptance import Acceptor
-from svc_async.webhooks.ack import Ack
-from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext, NotHandled
-from svc_async.webhooks.failures import find_task, is_failure
-from svc_async.webhooks.logs.descriptions import describe_error
-from svc_async.webhooks.rejections.log import RejectionLog
+from svc_async.webhooks.delivery import AcceptedEvent, Ack, DeliveryContext, NotHandled
+from svc_async.webhooks.dispatch import find_task, is_failure
+from svc_async.webhooks.log_lines import DueLines, describe_error
 from svc_async.webhooks.stores.inbox import PagedInbox
 from svc_async.webhooks.stores.sqlite import SqliteDedupe, SqliteInbox
-from svc_async.webhooks.verification import RejectReason
+from svc_async.webhooks.verification import ADVICE, ADVICE_AFTER_FAILURE, RejectReason
 
-__all__ = ["Run"]
+__all__ = ["RejectionLog", "Run"]
+
+_NOT_FINISHED = (
+    "its handlers have not finished within the deadline of ack, and if one fails, the event is not delivered again; "
+    "make the handlers faster, or have it delivered again with Ack.inline(on_deadline='refuse')"
+)
+
+
+@attrs.frozen
+class RejectionLog:
+    """Logs the first request that is rejected for a reason, and at most once a minute how many more there were.
+
+    Deliveries that are acknowledged before their handlers finish are logged in the same way.
+    """
+
+    _lines: DueLines
+
+    def add(self, reason: RejectReason, *, has_failed: bool) -> None:
+        """Count a rejected request, and log it if a line is due.
+
+        Args:
+            reason: why it is rejected.
+            has_failed: whether an unexpected exception has ended the receiver.
+        """
+        is_failure = has_failed and reason is RejectReason.NOT_RUNNING
+        advice = ADVICE_AFTER_FAILURE if is_failure else ADVICE[reason]
+        self._add("rejected", "a request", f"{reason.value}: {advice.cause}; {advice.next_step}")
+
+    def add_unfinished(self) -> None:
+        """Count a delivery that is acknowledged before its handlers finish, and log it if a line is due."""
+        self._add("acknowledged", "a delivery", _NOT_FINISHED)
+
+    def _add(self, outcome: str, subject: str, reason: str) -> None:
+        count = self._lines.count(reason)
+        if count is not None:
+            _log.warning("%s %s: %s", outcome, f"{count:,} more" if count else subject, reason)
+
 
 T = TypeVar("T")
 _Acceptance = asyncio.Task[Sequence[AcceptedEvent] | RejectReason]

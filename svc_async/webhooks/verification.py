@@ -1,23 +1,31 @@
-"""Verifies requests without I/O: a CRC check to answer, a delivery to accept, or a request to reject.
+"""Verifies requests without I/O: a CRC check to answer, a delivery to accept, or a request to reject with advice.
 
 Nothing is parsed before it is verified. The signature covers the body byte for byte.
 """
 
+import re
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Literal, NamedTuple, cast
+from urllib.parse import quote, urljoin, urlsplit
 
 import attrs
+import msgspec
 
 from svc_async.errors import InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.value_rules import COUNT, SEVERAL, ValueRule, instance_of
-from svc_async.webhooks.rejections.advice import ADVICE
-from svc_async.webhooks.rejections.reasons import RejectReason
-from svc_async.wire.hmac_sha256 import SigningKey, crc_answer, crc_token, is_signature, verify
+from svc_async.wire.envelope import NOT_JSON
+from svc_async.wire.hmac_sha256 import SIGNATURE_HEADER, SigningKey, crc_answer, crc_token, is_signature, sign, verify
 
 __all__ = [
+    "ADVICE",
+    "ADVICE_AFTER_FAILURE",
     "MAX_BODY",
+    "OTHER_SECRET",
+    "Advice",
     "CrcSignature",
     "Fields",
     "Headers",
@@ -26,10 +34,238 @@ __all__ = [
     "Rejected",
     "Verifier",
     "check_keys",
+    "diagnose_crc",
+    "diagnose_signature",
     "parse_fields",
     "reject",
     "unwrap",
 ]
+
+_PREFIX = "sha256="
+_MISSING = "lacks the prefix: it must be sha256= followed by base64"
+_HEX = "is hexadecimal; it must be base64"
+_URL_SAFE = "is URL-safe or unpadded base64; it must be standard base64 with padding"
+_NO_BASE64 = "is not sha256= followed by the base64 of 32 bytes"
+_OF_ANOTHER_PATH = {404, 405}
+"""What a server answers if the receiver has another path."""
+OTHER_SECRET = "was made with another secret or over other bytes"  # noqa: S105 - a message, not a secret
+
+
+def diagnose_crc(
+    key: SigningKey, token: str, *, status: int, body: bytes, url: str = "", location: str = ""
+) -> str | None:
+    """Return what is wrong with an answer to a CRC check, or None.
+
+    Args:
+        key: the key that should have signed it.
+        token: the token of the check.
+        status: the answer's status.
+        body: the answer's body.
+        url: the URL that was asked.
+        location: where a redirect leads, as the answer says it.
+    """
+    if status != 200:  # noqa: PLR2004 - the only good status
+        return _diagnose_status(status, url, location)
+    try:
+        answer = msgspec.json.decode(body)
+    except NOT_JSON:
+        return "the answer is not JSON, which makes the webhook invalid"
+    if not isinstance(answer, dict) or not isinstance(answer.get("response_token"), str):
+        return "the answer is not an object with a text `response_token`, which makes the webhook invalid"
+    signature = answer["response_token"]
+    if signature == token:
+        return "response_token is the crc_token itself; it must be its keyed hash"
+    problem = diagnose_signature(key, token.encode(), signature)
+    if problem == OTHER_SECRET and verify(key, quote(token, safe="").encode(), signature):
+        problem = "is the hash of the percent-encoded token; the token must be decoded first"
+    return problem and f"response_token {problem}"
+
+
+def diagnose_signature(key: SigningKey, message: bytes, signature: str) -> str | None:
+    """Return what is wrong with a signature, or None."""
+    if verify(key, message, signature):
+        return None
+    good = sign(key, message).removeprefix(_PREFIX)
+    for wrong, problem in _list_mistakes(good):
+        if signature == wrong:
+            return problem
+    if is_signature(signature):
+        return OTHER_SECRET
+    if re.fullmatch(r"(sha256=)?[0-9A-Fa-f]{64}", signature):
+        return f"{_HEX}, and {OTHER_SECRET}"
+    return _MISSING if is_signature(_PREFIX + signature) else _NO_BASE64
+
+
+def _list_mistakes(good: str) -> Iterator[tuple[str, str]]:
+    digest = b64decode(good)
+    yield good, _MISSING
+    for prefix in (_PREFIX, ""):
+        for written in (digest.hex(), digest.hex().upper()):
+            yield prefix + written, _HEX
+        for written in (good.rstrip("="), urlsafe_b64encode(digest).decode(), urlsafe_b64encode(digest).decode()[:-1]):
+            yield prefix + written, _URL_SAFE
+
+
+def _diagnose_status(status: int, url: str, location: str) -> str:
+    advice = "; check that the URL has the path of the receiver" if status in _OF_ANOTHER_PATH else ""
+    kinds = {
+        2: "a success, but not 200",
+        3: f"a redirect, which makes the webhook invalid: {_diagnose_redirect(url, location)}",
+        4: f"a refusal, which counts as a transient error{advice}",
+        5: "a failure, which counts as a transient error",
+    }
+    return f"the server answered HTTP {status}, {kinds.get(status // 100, 'which is not a final status')}"
+
+
+def _diagnose_redirect(url: str, location: str) -> str:
+    try:
+        asked, target = _find_place(url), _find_place(urljoin(url, location))
+    except ValueError:
+        asked = target = ""
+    if target == f"{asked}/":
+        return "add a slash to the end of the URL"
+    if f"{target}/" == asked:
+        return "remove the slash at the end of the URL"
+    return "let the URL itself answer"
+
+
+def _find_place(url: str) -> str:
+    parts = urlsplit(url)
+    return parts.netloc + parts.path
+
+
+class RejectReason(StrEnum):
+    """Why a request is rejected; statistics count by reason."""
+
+    NOT_FOUND = "not_found"
+    METHOD = "method_not_allowed"
+    CRC_TOKEN = "crc_token_refused"  # noqa: S105 - it names a parameter
+    ENCODED = "body_encoded"
+    TOO_LARGE = "body_too_large"
+    TOO_MANY_BODIES = "too_many_bodies"
+    TOO_SLOW = "body_too_slow"
+    BROKEN = "body_broken"
+    ALREADY_READ = "body_already_read"
+    SIGNATURE_REPEATED = "signature_repeated"
+    SIGNATURE_MISSING = "signature_missing"
+    SIGNATURE_MALFORMED = "signature_malformed"
+    SIGNATURE_WRONG = "signature_wrong"
+    NOT_AN_OBJECT = "not_a_json_object"
+    TOO_MANY_EVENTS = "too_many_events"
+    HANDLER_FAILED = "handler_failed"
+    QUEUE_FULL = "queue_full"
+    ACCEPT_FAILED = "accept_failed"
+    CLAIMED_ELSEWHERE = "claimed_elsewhere"
+    TOO_LATE = "deadline_passed"
+    NOT_RUNNING = "not_running"
+
+
+@attrs.frozen
+class Advice:
+    """What a reason means.
+
+    Attributes:
+        cause: why requests are rejected for this reason.
+        next_step: what to do about it.
+    """
+
+    cause: str
+    next_step: str
+
+
+ADVICE: Mapping[RejectReason, Advice] = {
+    RejectReason.NOT_FOUND: Advice(
+        "the path is not that of receiver.asgi(path), which begins where the application is mounted: "
+        "app.mount('/hooks/svc', receiver.asgi('/hooks/svc')) serves /hooks/svc/hooks/svc",
+        "nothing if another URL was meant: others probe public ones; otherwise leave the prefix of the mount out of "
+        "the path: app.mount('/hooks', receiver.asgi('/svc'))",
+    ),
+    RejectReason.METHOD: Advice(
+        "the request is neither GET nor POST", "nothing: the service sends neither; others probe public URLs"
+    ),
+    RejectReason.CRC_TOKEN: Advice(
+        "a GET has no crc_token, several, or one in which an event could be written",
+        "nothing if the service did not send it; otherwise pass the query on as it was received",
+    ),
+    RejectReason.ENCODED: Advice(
+        "the body has a Content-Encoding, and the signature covers the bytes as sent",
+        "switch off compression in the proxy before the receiver",
+    ),
+    RejectReason.TOO_LARGE: Advice(
+        "the body is larger than max_body", "raise max_body if the service sends deliveries of this size"
+    ),
+    RejectReason.TOO_MANY_BODIES: Advice(
+        "max_bodies deliveries, or max_bytes of them, are being read or wait for their answer",
+        "find what delays the answers, such as a slow store, or raise max_bodies and max_bytes",
+    ),
+    RejectReason.TOO_SLOW: Advice(
+        "the body did not arrive within read_deadline",
+        "remove ASGI middleware that reads the body before the receiver; otherwise check the network, or raise "
+        "read_deadline",
+    ),
+    RejectReason.BROKEN: Advice(
+        "the connection ended within the body, or Content-Length is no number",
+        "nothing: the service delivers again; if it persists, check the proxy before the receiver",
+    ),
+    RejectReason.ALREADY_READ: Advice(
+        "Content-Length promises a body, and none is left",
+        "let nothing consume the body before the receiver, such as an http middleware of Starlette or FastAPI that "
+        "iterates request.stream() (request.body() there keeps it), or a middleware of aiohttp that calls "
+        "request.read(), request.text(), request.json() or request.post()",
+    ),
+    RejectReason.SIGNATURE_REPEATED: Advice(
+        "a signature header is there more than once", "check the proxy before the receiver: the service sends one"
+    ),
+    RejectReason.SIGNATURE_MISSING: Advice(
+        f"there is no signature header, by default {SIGNATURE_HEADER}",
+        "nothing if the service did not send it; otherwise let the proxy pass the header on, or name it in "
+        "SigningKey(header=)",
+    ),
+    RejectReason.SIGNATURE_MALFORMED: Advice(
+        "the signature is not sha256= followed by the base64 of 32 bytes",
+        "nothing if the service did not send it; otherwise compare it with `svc-async webhook sign`",
+    ),
+    RejectReason.SIGNATURE_WRONG: Advice(
+        "no key made the signature over exactly these bytes",
+        "check that keys has the consumer secret of the app that owns the webhook, and that nothing changes the body",
+    ),
+    RejectReason.NOT_AN_OBJECT: Advice(
+        "the body is signed and no JSON object", "report it to the service: it has signed what is no event"
+    ),
+    RejectReason.TOO_MANY_EVENTS: Advice(
+        "the body has more than 10,000 events", "report it to the service: no delivery should be as large"
+    ),
+    RejectReason.HANDLER_FAILED: Advice(
+        "a handler failed, and the answer waits for handlers (Ack.inline)",
+        "find the handler and the line in the log of errors",
+    ),
+    RejectReason.QUEUE_FULL: Advice(
+        "maxsize events, or max_bytes of them, wait for handlers",
+        "make handlers faster, or raise workers or the maxsize and max_bytes of ack",
+    ),
+    RejectReason.ACCEPT_FAILED: Advice(
+        "a store or order_by failed", "find the exception in the log of errors: a full disk, a database that is away"
+    ),
+    RejectReason.CLAIMED_ELSEWHERE: Advice(
+        "another receiver has the event and has not handled it yet",
+        "nothing: the service delivers again, and by then the event is handled or free",
+    ),
+    RejectReason.TOO_LATE: Advice(
+        "the event was not accepted, or not handled (Ack.inline), within the deadline of ack, by default 8 seconds",
+        "nothing if it is rare: the handlers go on, and a repeated delivery is answered when they finish; otherwise "
+        "make the store or the handlers faster, or answer before the handlers with Ack.enqueue or Ack.durable",
+    ),
+    RejectReason.NOT_RUNNING: Advice(
+        "the receiver was not started, or is closing",
+        "enter the receiver in the lifespan of the application, with `async with receiver`",
+    ),
+}
+ADVICE_AFTER_FAILURE = Advice(
+    "the receiver has ended because of an unexpected exception",
+    "find the exception in the log of errors and report it, and start the receiver again",
+)
+"""Of `not_running`, if the receiver was started, and nothing has closed it."""
+
 
 MAX_BODY = 2**20
 """The largest body of a delivery, in bytes, unless a caller allows more."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from svc_async.errors import InvalidArgument
 from svc_async.value_rules import MOMENT, TEXT
-from svc_async.wire.fields import fields_of
+from svc_async.wire.records import fields_of
 
 __all__ = [
     "Check",

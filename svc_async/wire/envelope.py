@@ -1,9 +1,11 @@
-"""The envelope of answers: pages, and the reasons of a refusal."""
+"""The envelope of answers: pages, the reasons of a refusal, and the time of the service."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -11,7 +13,6 @@ import attrs
 import msgspec
 
 from svc_async.errors import ApiError, ErrorDetail, UnexpectedAnswer
-from svc_async.wire.http_dates import parse_http_date, service_time
 from svc_async.wire.outcome import api_error
 from svc_async.wire.records import to_plain_values, to_shown_values
 from svc_async.wire.tolerant import decode
@@ -26,8 +27,34 @@ __all__ = [
     "is_withheld",
     "make_unexpected",
     "parse_detail",
+    "parse_http_date",
     "parse_refusal",
+    "service_time",
 ]
+
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC) + timedelta(days=10)
+_LATEST = datetime(9999, 12, 31, tzinfo=UTC) - timedelta(days=10)
+"""Beyond these, the times around a moment are none that Python can compute."""
+
+
+@lru_cache(maxsize=64)  # all answers of one second have the same
+def parse_http_date(text: str) -> datetime | None:
+    """Return the moment of an HTTP date, or None if it is not one."""
+    try:
+        moment = parsedate_to_datetime(text)
+        moment = moment.replace(tzinfo=moment.tzinfo or UTC)
+    except (ValueError, OverflowError):
+        return None
+    return moment if _EARLIEST < moment < _LATEST else None
+
+
+def service_time(headers: Mapping[str, str], default: datetime) -> datetime:
+    """Return the time of the service when it answered: that of `Date`, or `default` if there is none.
+
+    The clock of this machine may be minutes ahead or behind; the difference of two times of the service is right.
+    """
+    return parse_http_date(headers.get("date", "")) or default
+
 
 T = TypeVar("T")
 

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_ori
 import attrs
 
 from svc_async.printable import replace_surrogates
-from svc_async.wire.fields import name_key
 from svc_async.wire.models import Misfit, find_code_of_caller, is_pydantic, list_model_fields, read_pydantic
-from svc_async.wire.records import Record
+from svc_async.wire.records import Record, name_key
 
 if TYPE_CHECKING:
     from cattrs import Converter

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from svc_async.errors import InvalidArgument
-from svc_async.wire.fields import fields_of, name_key
 from svc_async.wire.params import timestamp, to_utc
+from svc_async.wire.records import fields_of, name_key
 
 __all__ = ["to_json", "to_plain"]
 

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from svc_async import AppCredentials, BadRequest, Endpoints, OAuth2UserCredentials, Session
-from svc_async.auth.refreshes import Refreshes
+from svc_async.auth.tokens import Refreshes
 from svc_async.errors import Sent
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from tests.support.scripted_server import Answer, ReceivedRequest, ScriptedServer

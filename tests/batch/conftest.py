@@ -8,9 +8,8 @@ import pytest
 
 from svc_async.batch.journal.journal import JournalLocation
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.sync.location import StateLocation, open_sync_state
 from svc_async.batch.sync.pages import page
-from svc_async.batch.sync.state import SyncState
+from svc_async.batch.sync.state import StateLocation, SyncState, open_sync_state
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.session import Session

@@ -9,8 +9,8 @@ import pytest
 from svc_async import BatchError, InvalidArgument, Rows, Session
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Progress, Report
-from svc_async.batch.sync.location import StateLocation
-from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.plan import SyncReport
+from svc_async.batch.sync.state import StateLocation
 from svc_async.errors import UnusableFile
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.call_count import count_calls

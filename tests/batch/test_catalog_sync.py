@@ -7,8 +7,8 @@ import pytest
 from svc_async import BatchError, Forbidden, InvalidArgument, Session
 from svc_async.ads.products import Product, ProductAvailability, ProductCondition
 from svc_async.batch.report import Failure
-from svc_async.batch.sync.location import StateLocation
-from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.plan import SyncReport
+from svc_async.batch.sync.state import StateLocation
 from svc_async.errors import UnusableFile
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.support.files import Write

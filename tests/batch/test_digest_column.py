@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.users.digest_column import hash_column
+from svc_async.users.digest_column import SEPARATOR, InvalidValue, escape_column, hash_column, tokenize_value
 from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier, Identifier, select_identifiers
-from svc_async.users.text_column import escape_column
-from svc_async.users.tokens import SEPARATOR, InvalidValue, tokenize_value
 
 HASH = sha256(b"x").hexdigest()
 PLAIN_SAMPLES = (

@@ -16,7 +16,7 @@ from svc_async.ads.do_not_reach_lists import (
 )
 from svc_async.batch.job import ClusterRunner, Job, SourceSpec, TargetSpec
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Report
 from svc_async.errors import InvalidArgument, UnexpectedAnswer
 from svc_async.sandbox import Fault, Sandbox

@@ -8,7 +8,7 @@ import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.members import Members
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.errors import ErrorDetail
 from svc_async.users.tables import Rows

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes
 from svc_async.batch.source import slice_rows

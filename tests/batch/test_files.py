@@ -12,7 +12,7 @@ import pytest
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.errors import BatchError, InvalidArgument, UnusableFile
 from svc_async.sandbox import Sandbox

@@ -11,7 +11,7 @@ import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.user_list import USER_LIMITS
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Report
 from svc_async.batch.settings import JobSizes
 from svc_async.engine.memory import MEMORY, MemoryBudget

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.users.hashing import HASH_LIBRARY, hash_lines, hash_lines_one_by_one
+from svc_async.users.identifiers import HASH_LIBRARY, hash_lines, hash_lines_one_by_one
 
 pytest.importorskip("stringzilla", "5.1")
 

@@ -3,7 +3,7 @@ from hashlib import sha256
 import pytest
 
 from svc_async.errors import InvalidArgument
-from svc_async.users.digest_column import DigestColumn, hash_column
+from svc_async.users.digest_column import DigestColumn, TextColumn, escape_column, hash_column
 from svc_async.users.identifiers import (
     IDENTIFIERS,
     HashedIdentifier,
@@ -12,7 +12,6 @@ from svc_async.users.identifiers import (
     is_hash,
     select_identifiers,
 )
-from svc_async.users.text_column import TextColumn, escape_column
 
 
 def hashed(text: str) -> str:

@@ -17,7 +17,7 @@ from svc_async.batch.journal.file import FORMAT
 from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.journal.record import JournalRecord, Moment
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.sandbox import VirtualClock

@@ -12,15 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.batch.destination import Verdict
-from svc_async.batch.lane import Lane, Phase, count_in_doubt, count_pending
-from svc_async.batch.lane_events import (
+from svc_async.batch.lane import (
     Abandoned,
     Answered,
     Command,
     Elapsed,
     Event,
     Failed,
+    Lane,
     Pause,
+    Phase,
     Recorded,
     Release,
     Resumed,
@@ -30,8 +31,10 @@ from svc_async.batch.lane_events import (
     Stop,
     Stopped,
     Written,
+    count_in_doubt,
+    count_pending,
 )
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ErrorDetail, SvcError, UnexpectedAnswer

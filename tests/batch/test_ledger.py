@@ -14,14 +14,13 @@ from svc_async.batch.destination import Verdict
 from svc_async.batch.job import Job, TargetSpec
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.records import JournalChanges, JournalRecords
-from svc_async.batch.lane import Lane
-from svc_async.batch.lane_events import Answered, Sealed, Settle, Written
+from svc_async.batch.lane import Answered, Lane, Sealed, Settle, Written
 from svc_async.batch.ledger import Intent, Ledger
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import BatchSettings
-from svc_async.batch.sync.settings import SyncObservers
+from svc_async.batch.sync.plan import SyncObservers
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import BatchError, SvcError
 from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members

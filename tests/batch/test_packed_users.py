@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.users.packed import HashedUsers, Joints, PackedUsers, TextUsers, merge_users
-from svc_async.users.template import RowTemplate
+from svc_async.users.packed import HashedUsers, Joints, PackedUsers, RowTemplate, TextUsers, merge_users
 
 ONE = RowTemplate('{"a":["', '"]},{"a":["', '"]}')
 SEVERAL = RowTemplate("{", "},{", "}", ('"a":["', '"bb":["', '"ccc":["'), '"]')

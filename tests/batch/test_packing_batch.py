@@ -1,8 +1,8 @@
 import json
 
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.packing.packer import Packer
-from svc_async.users.template import RowTemplate
+from svc_async.users.packed import RowTemplate
 from tests.support.packing import NOW, Operation, encode_user, feed, read_body, read_numbers
 
 SHORT = RowTemplate('{"e":["', '"]},{"e":["', '"]}')

@@ -3,7 +3,7 @@
 import pytest
 
 from svc_async.batch.packing.lane_count import count_lanes
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.engine.memory import MEMORY
 
 PACE = 1_500 / 60 * 0.97

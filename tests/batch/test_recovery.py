@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Progress, Receipt, Report
 from svc_async.errors import (
     ApiError,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Failure
 from svc_async.errors import BatchError, ErrorDetail, Forbidden
 from tests.support.fake_service import FakeService, Operations, make_error, make_members

@@ -6,8 +6,7 @@ from typing import Any
 import attrs
 
 from svc_async.batch.report import Failure, Report
-from svc_async.batch.sync.plan import Plan
-from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.plan import Plan, SyncReport
 from tests.support.html import HtmlReader
 
 REPORT = Report(

@@ -10,7 +10,7 @@ import pytest
 
 from svc_async import BatchError, Rows
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.errors import Sent
 from svc_async.handles import CustomAudienceHandle

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from svc_async import UnusableFile
-from svc_async.batch.sync.location import FORMAT
 from svc_async.batch.sync.sending import ClockReading
+from svc_async.batch.sync.state import FORMAT
 from svc_async.store.file import DatabaseFile
 from svc_async.store.records import compute_checksum, encode
 from tests.support.sync_states import (

@@ -11,9 +11,9 @@ import pytest
 from svc_async import BatchError, Rows, Session
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.sync import state as sync_state
-from svc_async.batch.sync.location import StateLocation
 from svc_async.batch.sync.pages import comparison
-from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.plan import SyncReport
+from svc_async.batch.sync.state import StateLocation
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.users.identifiers import IDENTIFIERS
 from tests.support.fake_service import FakeService

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from svc_async.batch.sync.pages.page import count_pages, find_page
-from svc_async.batch.sync.pages.selection import Selection
+from svc_async.batch.sync.pages.planned import Selection
 
 
 @pytest.mark.parametrize(

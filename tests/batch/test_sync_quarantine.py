@@ -12,7 +12,7 @@ import pytest
 from svc_async import BatchError, Rows
 from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.user_list import USER_LIMITS
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Failure
 from svc_async.batch.sender import SENDABLE, NoLongerSendable
 from svc_async.batch.sync.pages import compare

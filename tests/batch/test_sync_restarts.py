@@ -11,12 +11,12 @@ import pytest
 
 from svc_async import Rows, Session
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.sync.sending import ClockReading
 from svc_async.batch.sync.state import SyncState
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
-from svc_async.governor.slot import Priority
+from svc_async.governor.scheduler import Priority
 from svc_async.sandbox import Sandbox, VirtualClock
 from tests.support.fake_catalog import product
 from tests.support.fake_service import FakeService

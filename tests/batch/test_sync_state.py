@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from svc_async import InvalidArgument
-from svc_async.batch.sync.location import check_shared
 from svc_async.batch.sync.pages.page import find_page
 from svc_async.batch.sync.plan import Entries
 from svc_async.batch.sync.sending import ClockReading
-from svc_async.batch.sync.state import SyncState
+from svc_async.batch.sync.state import SyncState, check_shared
 from svc_async.errors import UnusableFile
 from tests.support.files import limit_memory
 from tests.support.sync_states import (

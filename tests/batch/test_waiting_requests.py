@@ -14,7 +14,7 @@ from svc_async import Session
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import JournalLocation
 from svc_async.batch.journal.record import Doubt, JournalRecord
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from svc_async.batch.sync.location import FORMAT
 from svc_async.batch.sync.sending import ClockReading
+from svc_async.batch.sync.state import FORMAT
 from svc_async.errors import UnusableFile
 from svc_async.store.records import compute_checksum, encode
 from tests.support.bounded_process import MIB, measure_peak, measure_peaks

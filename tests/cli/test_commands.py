@@ -17,7 +17,7 @@ from svc_async import Session, __version__
 from svc_async.__main__ import main
 from svc_async.auth.credentials import UserCredentials
 from svc_async.sandbox import Fault, Sandbox
-from svc_async.users.hashing import HASH_LIBRARY
+from svc_async.users.identifiers import HASH_LIBRARY
 from svc_async.wire.base_urls import Endpoints
 from tests.support.command import PROGRAM, ROOT, Call, Command, Ended, environment_of
 from tests.support.tiers import keep_short

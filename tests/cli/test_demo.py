@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from svc_async.cli.commands.demo import print_result, run_demo
-from svc_async.cli.demo.messy_file import MessyFile
+from svc_async.cli.messy_file import MessyFile
 from tests.support.command import Call
 
 QUICKLY = ("--quarantine", "0.001")

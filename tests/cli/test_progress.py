@@ -10,9 +10,8 @@ import pytest
 from rich.console import Console
 
 from svc_async.batch.report import JobPhase, Progress, Wait
-from svc_async.cli.output.console import say, show
+from svc_async.cli.output.console import format_duration, say, show
 from svc_async.cli.output.progress import Bars, Display, Lines, open_display
-from svc_async.cli.output.wording import format_duration
 from svc_async.governor.governor import BucketState, Governor
 from svc_async.jobs.limits import find_job_limit
 from svc_async.sandbox import VirtualClock

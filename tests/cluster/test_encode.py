@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from svc_async.batch.job import Job
 from svc_async.batch.settings import Reading
 from svc_async.cluster.encode import encode_fragment
+from svc_async.cluster.parts import RowPlace, ShardRows
 from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.planning import plan_source
-from svc_async.cluster.shard_rows import RowPlace, ShardRows
 from svc_async.sources.detect import open_source
 from svc_async.sources.source import ReplayableRows, UnparsedRow
 from svc_async.users.encoding import EncodedUsers, MemberEncoder

@@ -8,12 +8,11 @@ import pytest
 from dask.base import compute
 from dask.delayed import delayed
 
-from svc_async.cluster.exchange import choose_shards, encode_each, exchange
+from svc_async.cluster.encode import choose_shards, encode_each, exchange
 from svc_async.cluster.files import SourceFile
-from svc_async.cluster.pieces import Piece
+from svc_async.cluster.parts import Piece, ShardRows
 from svc_async.cluster.plan import Fragment, PlannedFile, SourcePlan
 from svc_async.cluster.planning import plan_source
-from svc_async.cluster.shard_rows import ShardRows
 from tests.support.cluster_jobs import open_cluster
 from tests.support.plans import describe
 

@@ -13,7 +13,7 @@ from svc_async.batch.report import Failure, Progress, Report
 from svc_async.batch.settings import Observers
 from svc_async.cluster import runner
 from svc_async.cluster.job import ShardOutcome
-from svc_async.cluster.shard_rows import ShardRows
+from svc_async.cluster.parts import ShardRows
 from svc_async.errors import UnusableFile, UnusableState
 from svc_async.store.records import compute_checksum, encode
 from tests.support.cluster_jobs import (

@@ -12,8 +12,8 @@ import pytest
 from dask.sizeof import sizeof
 from distributed.protocol.serialize import deserialize_bytes, serialize_bytelist
 
-from svc_async.cluster import pieces as pieces_
-from svc_async.cluster.pieces import Piece
+from svc_async.cluster import parts as pieces_
+from svc_async.cluster.parts import Piece
 from tests.support.bounded_process import MIB, measure_peak
 
 

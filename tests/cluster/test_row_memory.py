@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from svc_async.cluster.worker.row_memory import RowMemory
+from svc_async.cluster.worker.shard import RowMemory
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from svc_async.cluster.worker.run_watch import follow_run
+from svc_async.cluster.worker.shard import follow_run
 from svc_async.errors import TakenUpElsewhere
 from svc_async.state import SharedState
 from svc_async.state.jobs import JobStore
@@ -46,7 +46,7 @@ async def test_the_first_report_of_a_shard_stays_and_is_returned(store: JobStore
 
 
 async def test_a_shard_ends_when_another_run_begins(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("svc_async.cluster.worker.run_watch._PAUSE", 0)
+    monkeypatch.setattr("svc_async.cluster.worker.shard._WATCH_PAUSE", 0)
 
     async def work(run: int) -> None:
         async with follow_run(store, "job", run):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svc_async.batch.job import Job
-from svc_async.cluster import cuts
+from svc_async.cluster import planning
 from svc_async.cluster.fragments import open_fragment
 from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.planning import plan_source
@@ -155,12 +155,12 @@ def test_quotes_that_do_not_match_are_found_before_anything_is_read(write: Write
 
 
 @pytest.mark.parametrize(
-    ("longest", "block_size"), [(100, 1), pytest.param(cuts._LONGEST, 1_048_576, marks=pytest.mark.long)]
+    ("longest", "block_size"), [(100, 1), pytest.param(planning._LONGEST, 1_048_576, marks=pytest.mark.long)]
 )
 def test_row_without_an_end_is_refused(
     write: Write, monkeypatch: pytest.MonkeyPatch, longest: int, block_size: int
 ) -> None:
-    monkeypatch.setattr(cuts, "_LONGEST", longest)
+    monkeypatch.setattr(planning, "_LONGEST", longest)
 
     def plan(size: int) -> SourcePlan:
         path = write(f'email\na@b.de\n"{"x" * (size - 2)}"\n')
@@ -182,10 +182,10 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-@pytest.mark.parametrize("longest", [100, pytest.param(cuts._LONGEST, marks=pytest.mark.long)])
+@pytest.mark.parametrize("longest", [100, pytest.param(planning._LONGEST, marks=pytest.mark.long)])
 def test_line_without_an_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch, name: str, longest: int) -> None:
     start, problem = LINES[name]
-    monkeypatch.setattr(cuts, "_LONGEST", longest)
+    monkeypatch.setattr(planning, "_LONGEST", longest)
 
     def plan(size: int) -> SourcePlan:
         return plan_source(describe(write(start + "x" * size, name)), block_size=max(1, longest // 16))

@@ -11,8 +11,8 @@ from svc_async._version import __version__
 from svc_async.batch.report import Progress, Report, Wait
 from svc_async.batch.settings import Observers
 from svc_async.cluster.job import ShardTask, WorkerSettings
+from svc_async.cluster.parts import ShardRows
 from svc_async.cluster.runner import _ShardTotals
-from svc_async.cluster.shard_rows import ShardRows
 from svc_async.cluster.worker.shard import _Shard
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import BatchError, InvalidArgument, SvcError

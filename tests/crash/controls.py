@@ -8,10 +8,9 @@ import attrs
 from svc_async.batch import uploader
 from svc_async.batch.destination import Verdict
 from svc_async.batch.journal.journal import JournalLedger
-from svc_async.batch.lane import Lane
-from svc_async.batch.lane_events import Command, Event, Resumed
+from svc_async.batch.lane import Command, Event, Lane, Resumed
 from svc_async.batch.ledger import Ledger
-from svc_async.batch.lists.destination import ListDestination
+from svc_async.batch.lists.operations import ListDestination
 from svc_async.batch.sync.audience import AudienceTarget
 from svc_async.batch.sync.pages import compare
 from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide

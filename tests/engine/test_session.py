@@ -33,7 +33,7 @@ from svc_async.engine.transport import Transport
 from svc_async.errors import Sent
 from svc_async.monitoring import CallEvent
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
-from svc_async.wire.fields import list_field_names
+from svc_async.wire.records import list_field_names
 from tests.support.tracebacks import find_shown
 
 HOSTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")

@@ -10,8 +10,7 @@ import pytest
 import trustme
 
 from svc_async.clock import SystemClock
-from svc_async.engine.exchange import ConnectionUnusable, Exchange
-from svc_async.engine.transport import Timeouts, Transport
+from svc_async.engine.transport import ConnectionUnusable, Exchange, Timeouts, Transport
 from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer, WrongState
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.route import Blocks

@@ -1,8 +1,7 @@
 """The buckets in use: which requests share them, and when one that is idle is forgotten."""
 
-from svc_async.governor.buckets import BucketTable
 from svc_async.governor.fair_queue import Bucket
-from svc_async.governor.limits import Limit, Scope
+from svc_async.governor.limits import BucketTable, Limit, Scope
 from svc_async.governor.window_store import LocalWindows
 from tests.support.rate_limits import build_request, card_list
 

@@ -7,9 +7,8 @@ import pytest
 
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
-from svc_async.governor.parts import SlidingLog
 from svc_async.governor.window_store import LocalWindows, WindowSpec
-from svc_async.governor.windows import Window
+from svc_async.governor.windows import SlidingLog, Window
 from tests.support.clock import DrivenClock
 from tests.support.counting_service import CountingService, FixedWindows, SilentService
 from tests.support.rate_limits import users_batch

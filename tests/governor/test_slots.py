@@ -12,7 +12,7 @@ import pytest
 from svc_async.errors import InvalidArgument
 from svc_async.governor.governor import BucketState, Governor
 from svc_async.governor.limits import Limit, Scope
-from svc_async.governor.slot import Priority, Slot
+from svc_async.governor.scheduler import Priority, Slot
 from svc_async.governor.window_store import LocalWindows, WindowSpec
 from svc_async.governor.windows import Window
 from svc_async.wire.route import Request

@@ -4,10 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
-from svc_async.governor.parts import Concurrency, Gate, RateCut, ServerCount, SlidingLog
 from svc_async.governor.rate_headers import RateLimitHeaders
 from svc_async.governor.ticks import NEVER, SECOND
-from svc_async.governor.windows import FirmLimit, Window, WindowState
+from svc_async.governor.windows import (
+    Concurrency,
+    FirmLimit,
+    Gate,
+    RateCut,
+    ServerCount,
+    SlidingLog,
+    Window,
+    WindowState,
+)
 from tests.support.windows import MINUTE, QUARTER, open_window, take_all
 
 HOUR = 60 * MINUTE

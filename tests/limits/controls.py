@@ -2,7 +2,7 @@
 
 import attrs
 
-from svc_async.state.limits.lease import Lease, LeaseRequest
+from svc_async.state.limits.holding import Lease, LeaseRequest
 from tests.limits.simulation import LeaseFunction
 from tests.support import lease_model
 from tests.support.lease_model import Bucket, LeaseModel, Sizes

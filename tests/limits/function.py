@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from svc_async.state.limits.lease import Lease, LeaseRequest
+from svc_async.state.limits.holding import Lease, LeaseRequest
 from svc_async.state.limits.postgres_leases import PARAMETERS, list_arguments, parse_lease
 from tests.limits.simulation import LeaseFunction
 

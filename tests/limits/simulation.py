@@ -13,8 +13,7 @@ import attrs
 
 from svc_async.governor.ticks import SECOND
 from svc_async.governor.windows import Demand
-from svc_async.state.limits.holding import Holding
-from svc_async.state.limits.lease import Lease, LeaseRequest, SharedLimit
+from svc_async.state.limits.holding import Holding, Lease, LeaseRequest, SharedLimit
 from tests.support.counting_service import SlidingWindow, WindowCount
 
 __all__ = ["LeaseFunction", "Result", "Simulation", "simulate"]

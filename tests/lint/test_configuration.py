@@ -40,7 +40,7 @@ def test_every_event_is_documented() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "svc_async/telemetry").glob("*.py"))
+    code = (ROOT / "svc_async/telemetry.py").read_text(encoding="utf-8")
     created = {*re.findall(r"meter\.create_\w+\(\s*\"([\w.]+)\"", code)}
     assert len(created) >= 13
     assert [name for name in created if f"`{name}`" not in OBSERVE] == []

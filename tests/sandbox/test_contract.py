@@ -10,8 +10,8 @@ from svc_async.sandbox import Sandbox
 from svc_async.sandbox.api.ads import OPERATIONS
 from svc_async.sandbox.api.ads.user_batches import MAX_BYTES, MAX_OPERATIONS
 from svc_async.sandbox.config import RATE_RULES
+from svc_async.sandbox.server.decoding import Param
 from svc_async.sandbox.server.operations import Operation
-from svc_async.sandbox.server.params import Param
 from svc_async.sandbox.server.rendering import Format
 
 BASE = tuple(operation for operation in Sandbox().operations if operation.surface == "base")

@@ -11,8 +11,7 @@ import trustme
 from aiohttp import web
 
 from svc_async.sandbox import Sandbox, SandboxConfig
-from svc_async.sandbox.push.delivery_targets import DeliveryTargets, TargetRequest, UnmappedUrl
-from svc_async.sandbox.push.egress import is_public
+from svc_async.sandbox.push.outbound import DeliveryTargets, TargetRequest, UnmappedUrl, is_public
 from tests.support.v2_client import RecordingReceiver, V2Client
 
 URL = "https://hooks.example.test/svc"

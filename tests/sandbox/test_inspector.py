@@ -12,8 +12,7 @@ import aiohttp
 import pytest
 
 from svc_async.sandbox import Fault, RateRule, Sandbox, SandboxConfig, VirtualClock
-from svc_async.sandbox.inspector.inspector import Inspector
-from svc_async.sandbox.inspector.pages import FILES
+from svc_async.sandbox.inspector.inspector import FILES, Inspector
 from tests.support.raw_client import RawAnswer, RawClient, encode_basic, hash_sha256, open_raw_client
 from tests.support.v2_client import RecordingReceiver, V2Client
 

@@ -9,8 +9,8 @@ import pytest
 
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.sandbox.server.auth import Scheme
+from svc_async.sandbox.server.decoding import integer
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import integer
 from svc_async.sandbox.server.rendering import Format
 from tests.support.raw_client import RawAnswer, RawClient, encode_basic
 

@@ -7,9 +7,8 @@ import pytest
 
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
 from svc_async.sandbox.refusal import Problem, Refusal
-from svc_async.sandbox.server.open_response import OpenResponse
 from svc_async.sandbox.server.operations import Answer, Call, Operation, Serve
-from svc_async.sandbox.server.rendering import Format
+from svc_async.sandbox.server.rendering import Format, OpenResponse
 from tests.support.raw_client import RawClient
 
 PIECE = {"Content-Type": "application/json"}

@@ -8,8 +8,8 @@ from svc_async.sandbox import RateRule, SandboxConfig, VirtualClock
 from svc_async.sandbox.api import OPERATIONS
 from svc_async.sandbox.config import CLIENT_NAMES, RATE_RULES
 from svc_async.sandbox.refusal import Refusal
+from svc_async.sandbox.server.gatekeeping import RateLimits
 from svc_async.sandbox.server.operations import Operation
-from svc_async.sandbox.server.rate_limits import RateLimits
 from svc_async.wire.route import Surface
 from tests.support.raw_client import RawAnswer, RawClient
 

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument, SvcError, UnusableFile
-from svc_async.sources.csv_rows import count_lines
 from svc_async.sources.csv_source import CsvSource
+from svc_async.sources.csv_table import count_lines
 from tests.support.files import Write, read_rows
 
 

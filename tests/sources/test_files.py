@@ -55,7 +55,7 @@ def test_the_library_for_zstandard_is_named_if_it_is_missing(write: Write, monke
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr("svc_async.sources.blocks.compression.import_module", missing)
+    monkeypatch.setattr("svc_async.sources.blocks.files.import_module", missing)
     with pytest.raises(
         UnusableFile,
         match=r'customers\.csv is compressed with Zstandard, which needs Python 3\.14 or the extra "feeds"',

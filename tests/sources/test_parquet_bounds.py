@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 from svc_async.sources.blocks import parquet_bounds
 from svc_async.sources.blocks.parquet_bounds import (
     BatchPlanner,
+    DamagedPage,
     ExcessiveFile,
+    ParquetPage,
     check_footer,
     check_rows,
+    count_structs,
     find_range,
+    read_pages,
 )
-from svc_async.sources.blocks.parquet_pages import DamagedPage, ParquetPage, count_structs, read_pages
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.sync.location import open_sync_state
+from svc_async.batch.sync.state import open_sync_state
 from svc_async.clock import SystemClock
 from svc_async.cluster.job import read_outcome
 from svc_async.errors import StateUnavailable, UnusableState

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from svc_async.state import SharedState
-from svc_async.state.limits.lease import LeaseReport, LeaseRequest, SharedLimit
+from svc_async.state.limits.holding import LeaseReport, LeaseRequest, SharedLimit
 from tests.support.lease_histories import History, make_history, run_histories
 from tests.support.lease_model import SECOND, LeaseModel
 

@@ -8,8 +8,7 @@ import pytest
 
 from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.windows import Demand, FirmLimit
-from svc_async.state.limits.holding import Holding
-from svc_async.state.limits.lease import Lease, SharedLimit
+from svc_async.state.limits.holding import Holding, Lease, SharedLimit
 from svc_async.state.limits.leased_window import LeasedWindow
 
 MINUTE = 60 * SECOND

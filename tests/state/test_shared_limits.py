@@ -12,7 +12,7 @@ from svc_async.clock import Timer
 from svc_async.errors import WouldWaitTooLong
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
-from svc_async.state.limits.lease import Lease, LeaseRequest
+from svc_async.state.limits.holding import Lease, LeaseRequest
 from svc_async.state.limits.store import SharedWindows
 from tests.support.clock import EPOCH, DrivenClock
 from tests.support.counting_service import (

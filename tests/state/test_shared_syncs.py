@@ -9,10 +9,10 @@ import pytest
 
 from svc_async import BatchError, Rows
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.sender import GRACE
-from svc_async.batch.sync.location import StateLocation
-from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.plan import SyncReport
+from svc_async.batch.sync.state import StateLocation
 from svc_async.errors import StateUnavailable, TakenUpElsewhere
 from svc_async.state import SharedState
 from tests.support.fake_service import FakeService

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.sync.location import open_sync_state
 from svc_async.batch.sync.sending import ClockReading
-from svc_async.batch.sync.state import SyncState
+from svc_async.batch.sync.state import SyncState, open_sync_state
 from svc_async.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 from svc_async.state import SharedState
 from svc_async.state.maintenance import list_syncs

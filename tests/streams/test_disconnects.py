@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from svc_async.errors import ErrorDetail, StreamDropped, SvcError, TooManyConnections
-from svc_async.streams.disconnects import parse_disconnect
+from svc_async.streams.lines import parse_disconnect
 
 OPERATIONAL = {"title": "operational-disconnect", "detail": "Bye."}
 TOO_MANY = {"title": "ConnectionException", "connection_issue": "TooManyConnections", "detail": "No."}

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.streams.line_splitter import LineSplitter, OverlongLine
+from svc_async.streams.lines import LineSplitter, OverlongLine
 from tests.support.files import limit_memory
 
 LONG = 50

@@ -7,7 +7,7 @@ from typing import Any
 
 from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Report
 from svc_async.batch.settings import JobSizes
 from tests.support.fake_service import FakeService

@@ -22,15 +22,16 @@ from typing import Any
 import attrs
 
 from svc_async.batch.destination import Verdict
-from svc_async.batch.lane import Lane, Phase, count_in_doubt, count_pending
-from svc_async.batch.lane_events import (
+from svc_async.batch.lane import (
     Abandoned,
     Answered,
     Command,
     Elapsed,
     Event,
     Failed,
+    Lane,
     Pause,
+    Phase,
     Recorded,
     Release,
     Resumed,
@@ -40,20 +41,19 @@ from svc_async.batch.lane_events import (
     Stop,
     Stopped,
     Written,
+    count_in_doubt,
+    count_pending,
 )
 from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.limits import Limits
-from svc_async.batch.packing.operations import OperationFrame
+from svc_async.batch.packing.operations import Limits, OperationFrame, PackedRows
 from svc_async.batch.packing.packer import Packer
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.batch.report import Accounting
 from svc_async.counts import Counts
 from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ErrorDetail, Sent, TransportError, UnexpectedAnswer
-from svc_async.users.packed import TextUsers
-from svc_async.users.template import PLAIN
+from svc_async.users.packed import PLAIN, TextUsers
 from svc_async.wire.outcome import api_error
 
 __all__ = ["LaneModel", "run_schedule", "run_schedules", "seal_rows"]

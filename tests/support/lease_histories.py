@@ -8,7 +8,7 @@ from uuid import UUID
 
 import attrs
 
-from svc_async.state.limits.lease import Lease, LeaseReport, LeaseRequest, SharedLimit
+from svc_async.state.limits.holding import Lease, LeaseReport, LeaseRequest, SharedLimit
 from svc_async.state.limits.postgres_leases import PARAMETERS, list_arguments, parse_lease
 from tests.support.lease_model import MILLION, SECOND, LeaseModel
 

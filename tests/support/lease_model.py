@@ -7,7 +7,7 @@ from uuid import UUID
 
 import attrs
 
-from svc_async.state.limits.lease import Lease, LeaseReport, LeaseRequest, SharedLimit
+from svc_async.state.limits.holding import Lease, LeaseReport, LeaseRequest, SharedLimit
 
 __all__ = ["MILLION", "NEVER", "SECOND", "Bucket", "LeaseModel", "Sizes"]
 

@@ -5,7 +5,7 @@ import asyncio
 import attrs
 
 from svc_async.governor.ticks import SECOND
-from svc_async.state.limits.lease import Lease, LeaseRequest
+from svc_async.state.limits.holding import Lease, LeaseRequest
 from tests.support.clock import DrivenClock
 from tests.support.lease_model import LeaseModel
 

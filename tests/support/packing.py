@@ -8,12 +8,10 @@ from typing import Any
 import attrs
 
 from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.operations import OperationFrame
+from svc_async.batch.packing.operations import OperationFrame, PackedRows
 from svc_async.batch.packing.packer import Packer
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.packing.rows import PackedRows
-from svc_async.users.packed import TextUsers
-from svc_async.users.template import PLAIN, RowTemplate
+from svc_async.users.packed import PLAIN, RowTemplate, TextUsers
 
 __all__ = ["NOW", "Operation", "encode_user", "feed", "pack_rows", "read_body", "read_numbers"]
 

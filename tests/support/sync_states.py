@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.sync.location import FORMAT
 from svc_async.batch.sync.plan import Entries, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading
-from svc_async.batch.sync.state import SyncState
+from svc_async.batch.sync.state import FORMAT, SyncState
 from svc_async.store.file import FileLocation
 
 __all__ = [

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 
 from svc_async.ads import custom_audiences, dicts, do_not_reach_lists
 from svc_async.ads.products import Product
-from svc_async.wire.fields import list_field_names
+from svc_async.wire.records import list_field_names
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from svc_async.webhooks import (
     WebhookReceiver,
     unwrap,
 )
-from svc_async.webhooks.rejections.advice import ADVICE
 from svc_async.webhooks.testing import SignedRequest, build_delivery
+from svc_async.webhooks.verification import ADVICE
 from tests.support.deliveries import KEY, OAUTH2, OLD, STRANGER, delivery
 from tests.support.event_samples import activity
 

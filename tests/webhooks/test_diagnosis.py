@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from svc_async.webhooks.diagnosis import diagnose_crc, diagnose_signature
+from svc_async.webhooks.verification import diagnose_crc, diagnose_signature
 from tests.support.deliveries import KEY
 
 MESSAGE = b"the body"

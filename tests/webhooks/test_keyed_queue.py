@@ -8,7 +8,7 @@ import pytest
 from svc_async.events.parser import estimate_memory
 from svc_async.sandbox import VirtualClock
 from svc_async.webhooks import Ack, WebhookReceiver
-from svc_async.webhooks.keys.keyed_queue import KeyedQueue
+from svc_async.webhooks.keyed_queue import KeyedQueue
 from svc_async.webhooks.testing import build_delivery
 from tests.support.deliveries import KEY, delivery
 from tests.support.event_samples import activity

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 import pytest
 
 from svc_async.webhooks import Ack, RejectReason, SigningKey, WebhookReceiver
-from svc_async.webhooks.rejections.advice import ADVICE
 from svc_async.webhooks.testing import build_crc, build_delivery
-from svc_async.webhooks.verification import parse_fields, reject
+from svc_async.webhooks.verification import ADVICE, parse_fields, reject
 from svc_async.wire.hmac_sha256 import sign
 from tests.support.deliveries import KEY, OAUTH2, STRANGER, delivery
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pydantic
 import pytest
 
-from svc_async.wire.fields import describe_mapping
+from svc_async.wire.records import describe_mapping
 
 
 class Named(NamedTuple):

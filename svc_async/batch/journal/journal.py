@@ -68,8 +68,7 @@ from svc_async.batch.journal.records import (
 )
 from svc_async.batch.journal.resume import RemainingRows, SettledRows, SourceReplay, digest_source
 from svc_async.batch.journal.spool import Spool
-from svc_async.batch.lane import Lane
-from svc_async.batch.lane_events import Settle
+from svc_async.batch.lane import Lane, Settle
 from svc_async.batch.ledger import Intent, Ledger, Resumption
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.positions import Positions

@@ -12,15 +12,13 @@ import attrs
 
 from svc_async.batch.journal.records import JournalCheckpoint
 from svc_async.batch.journal.resume import SourceDigest
-from svc_async.batch.packing.operations import OperationGroup
+from svc_async.batch.packing.operations import OperationGroup, PackedRows
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
 from svc_async.errors import SvcError
 from svc_async.store.records import MAX_BODY, RecordStore, encode
-from svc_async.users.packed import HashedUsers, PackedUsers, TextUsers
-from svc_async.users.template import RowTemplate
+from svc_async.users.packed import HashedUsers, PackedUsers, RowTemplate, TextUsers
 
 __all__ = ["Spool"]
 

@@ -12,18 +12,16 @@ from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
 from svc_async.batch.job import Job, TargetSpec, read_job
 from svc_async.batch.ledger import Ledger
 from svc_async.batch.lists.members import Members, open_members
-from svc_async.batch.lists.operations import Operation
-from svc_async.batch.lists.rules import ListRules
+from svc_async.batch.lists.operations import ListRules, Operation
 from svc_async.batch.lists.user_list import UserList
 from svc_async.batch.options import AudienceSyncOptions, UserStreamOptions, UserUploadOptions
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Report
 from svc_async.batch.sync.audience import AudienceTarget, MemberRows
 from svc_async.batch.sync.ledger import PartJob
-from svc_async.batch.sync.location import StateLocation, check_location, check_shared, open_sync_state
-from svc_async.batch.sync.plan import PARTS
-from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.plan import PARTS, SyncReport
 from svc_async.batch.sync.snapshot import SliceSpill, Snapshot
+from svc_async.batch.sync.state import StateLocation, check_location, check_shared, open_sync_state
 from svc_async.batch.sync.sync import Sync
 from svc_async.clock import months_after
 from svc_async.users.encoding import EncodedSlices

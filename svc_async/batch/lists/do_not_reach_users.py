@@ -10,8 +10,7 @@ from svc_async.ads.do_not_reach_lists import USERS_BATCH, BatchCounts
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS, BatchOperationType
 from svc_async.batch.job import TargetSpec, read_job
 from svc_async.batch.lists.members import Members
-from svc_async.batch.lists.operations import Operation
-from svc_async.batch.lists.rules import ListRules
+from svc_async.batch.lists.operations import ListRules, Operation
 from svc_async.batch.lists.user_list import UserList
 from svc_async.batch.options import UserStreamOptions, UserUploadOptions
 from svc_async.batch.receipts import Receipts

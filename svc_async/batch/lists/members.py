@@ -13,8 +13,8 @@ from svc_async.ads.dicts import MemberDict
 from svc_async.ads.do_not_reach_lists import DoNotReachUser
 from svc_async.batch.files import open_file, read_file
 from svc_async.batch.lists.operations import Operations, UserOperation
+from svc_async.batch.packing.operations import PackedRows
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable, slice_rows
 from svc_async.sources.detect import open_source
@@ -23,7 +23,7 @@ from svc_async.sources.source import UserSource
 from svc_async.users.encoding import EncodedSlices, EncodedUsers, MemberEncoder
 from svc_async.users.names import USERS
 from svc_async.users.tables import Columns, Rows
-from svc_async.wire.fields import fields_of
+from svc_async.wire.records import fields_of
 
 __all__ = ["MemberReader", "Members", "open_members"]
 

@@ -1,23 +1,74 @@
-"""Operations on the users of a list: what they share in a request, and how those of a caller are parsed and checked."""
+"""Operations on the users of a list: the rules of the service, how those of a caller are checked, what answers mean."""
 
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+import re
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
 
 import attrs
+import msgspec
 
 from svc_async.ads.custom_audiences import AudienceUserOperation
 from svc_async.ads.dicts import DoNotReachOperationDict, OperationDict
 from svc_async.ads.do_not_reach_lists import DoNotReachOperation
 from svc_async.ads.vocabulary import BatchOperationType
-from svc_async.batch.lists.rules import ListRules
-from svc_async.batch.packing.operations import OperationFrame
-from svc_async.errors import InvalidArgument
+from svc_async.batch.destination import Verdict
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.operations import Limits, OperationFrame
+from svc_async.batch.recovery import REMOVED, remove_hashes
+from svc_async.errors import ErrorDetail, InvalidArgument
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId, is_hash
-from svc_async.wire.fields import describe_mapping, fields_of
-from svc_async.wire.params import timestamp
+from svc_async.wire.params import timestamp, to_utc
+from svc_async.wire.records import describe_mapping, fields_of
+from svc_async.wire.route import Request
 
-__all__ = ["Operation", "OperationParser", "Operations", "UserOperation"]
+__all__ = ["Counted", "ListDestination", "ListRules", "Operation", "OperationParser", "Operations", "UserOperation"]
+
+
+@attrs.frozen(kw_only=True)
+class ListRules:
+    """The service's rules for the operations on one kind of list.
+
+    Attributes:
+        identifiers: the keys of a user.
+        times: the times of an operation; the last one is its end.
+        default_times: the times that an Update is built with where none are given.
+        begin: what the end must be later than.
+        latest_end: returns the latest end that may be given, if there is one.
+        contract: the contract ids of the rules of operations, bytes, type, users, times, end, keys and values.
+    """
+
+    identifiers: Sequence[str]
+    times: Sequence[str]
+    default_times: Callable[[datetime], Mapping[str, datetime]]
+    begin: str
+    latest_end: Callable[[datetime], datetime] | None = None
+    contract: Mapping[str, str]
+
+    def make_error(self, where: str, rule: str, about: str) -> InvalidArgument:
+        """Return the error of an argument that breaks a rule."""
+        return InvalidArgument(where, rule, rule_ids=(self.contract[about],))
+
+    def check_times(self, times: Mapping[str, datetime | None], where: str, now: datetime) -> None:
+        """Check the order of the times of an operation, to the second, as they are sent.
+
+        Raises:
+            InvalidArgument: a time is not a datetime, or has no zone, or the end is too early or too late.
+        """
+        given = {name: moment for name, moment in times.items() if moment is not None}
+        for name, moment in given.items():
+            to_utc(f"{where}{name}", moment)
+        end = given.get("expires_at")
+        start = given.get("effective_at", now)
+        if timestamp(end or self.default_times(now)["expires_at"]) <= timestamp(start):
+            is_past = end is not None and timestamp(end) <= timestamp(now)
+            rule = "must be later than now: it is past" if is_past else f"must be later than {self.begin}"
+            raise self.make_error(f"{where}expires_at", rule, "end")
+        latest = self.latest_end and self.latest_end(now)
+        if end is not None and latest is not None and timestamp(end) > timestamp(latest):
+            rule = f"must be within 13 months, by {latest.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            raise self.make_error(f"{where}expires_at", rule, "end")
+
 
 Operation = OperationDict | DoNotReachOperationDict | Mapping[str, Any] | AudienceUserOperation | DoNotReachOperation
 Operations = Iterable[Operation] | AsyncIterable[Operation]
@@ -139,3 +190,84 @@ def _parse_object(value: object, where: str, keys: Iterable[str]) -> Mapping[str
         proposal = describe_mapping(value, tuples="dict(zip(columns, row))") if fields is None else ""
         raise InvalidArgument(where, f"{rule}{proposal}")
     return fields
+
+
+T = TypeVar("T")
+
+Counted = Literal["users", "operations"]
+
+_NOTHING = "(?!)"
+"""A pattern that matches nothing."""
+
+
+@attrs.frozen(kw_only=True)
+class ListDestination(Generic[T]):
+    """The list that batches of users are sent to, and what its answers mean.
+
+    Attributes:
+        empty: the request without operations.
+        confirms: returns whether an answer confirms everything that was sent.
+        counted: what the answer counts.
+        rules: the rules of the list.
+        limits: what one request may hold.
+        purpose: what the operations are for, lest a journal take a removal for a finished upload.
+        host: where the list is.
+        settings: what changes what a job sends of a row, as values for JSON.
+    """
+
+    empty: Request[T]
+    confirms: Callable[[T, int], bool]
+    counted: Counted
+    rules: ListRules
+    limits: Limits
+    purpose: str
+    host: str
+    settings: Mapping[str, Any]
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The host, the list with the purpose, and the settings."""
+        purpose = "" if self.purpose == BatchOperationType.UPDATE else f" ({self.purpose})"
+        return {"host": self.host, "destination": f"{self.empty.method} {self.empty.path}{purpose}", **self.settings}
+
+    def parse_group(self, plain: Any) -> UserOperation:
+        """Parse a group from its plain values."""
+        return UserOperation.from_plain(self.rules, plain)
+
+    def build_request(self, batch: Batch) -> Request[T]:
+        """Return the request that carries a batch."""
+        return self.empty.with_body(batch.write_body())
+
+    def evaluate(self, answer: T, batch: Batch) -> Verdict | None:
+        """Return the verdict on the rows of a batch; None if the answer counts other rows than were sent."""
+        sent = batch.rows if self.counted == "users" else batch.operations
+        return Verdict() if self.confirms(answer, sent) else None
+
+    def name_rows(self, batch: Batch) -> Sequence[str | None]:  # noqa: ARG002 - people have no names here
+        """Return nothing: a failure contains nothing of a person."""
+        return ()
+
+    def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:
+        """Remove every identifier of a row, which is in JSON, and every hash from the service's words."""
+        values = sorted(_collect_values(msgspec.json.decode(row)), key=len, reverse=True)
+        find_value = re.compile("|".join(map(re.escape, values)) or _NOTHING, re.IGNORECASE)
+        # A code or a name may contain a short identifier by chance; a whole word of it is none.
+        find_word = re.compile(rf"(?<!\w)(?:{find_value.pattern})(?!\w)", re.IGNORECASE)
+        return attrs.evolve(
+            reason,
+            message=find_value.sub(REMOVED, remove_hashes(reason.message)),
+            code=_remove(find_word, reason.code),
+            parameter=None if reason.parameter is None else _remove(find_word, reason.parameter),
+        )
+
+
+def _remove(find: re.Pattern[str], words: str | int) -> str:
+    return find.sub(REMOVED, remove_hashes(str(words)))
+
+
+def _collect_values(user: object) -> set[str]:
+    if isinstance(user, str):
+        return {user} - {""}
+    if isinstance(user, dict):
+        user = list(user.values())
+    return set().union(*map(_collect_values, user)) if isinstance(user, list) else set()

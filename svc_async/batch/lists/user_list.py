@@ -13,18 +13,24 @@ import attrs
 from svc_async.ads.vocabulary import BatchOperationType
 from svc_async.batch.job import ClusterRunner, Job, TargetSpec, read_job
 from svc_async.batch.ledger import Ledger
-from svc_async.batch.lists.destination import Counted, ListDestination
 from svc_async.batch.lists.members import MemberReader, Members
-from svc_async.batch.lists.operations import Operation, OperationParser, Operations, UserOperation
-from svc_async.batch.lists.rules import ListRules
+from svc_async.batch.lists.operations import (
+    Counted,
+    ListDestination,
+    ListRules,
+    Operation,
+    OperationParser,
+    Operations,
+    UserOperation,
+)
 from svc_async.batch.options import UserApplyOptions, UserStreamOptions, UserUploadOptions
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Receipt, Report
 from svc_async.batch.sender import BatchSender
 from svc_async.batch.settings import JobSizes, Reading
 from svc_async.batch.source import RowSource
-from svc_async.batch.sync.report import SyncReport
+from svc_async.batch.sync.plan import SyncReport
 from svc_async.batch.uploader import Uploader
 from svc_async.users.encoding import EncodedSlices, MemberEncoder
 from svc_async.wire.envelope import make_unexpected

@@ -8,10 +8,8 @@ from hashlib import sha256
 
 import attrs
 
-from svc_async.batch.packing.limits import Limits
-from svc_async.batch.packing.operations import ARRAY, OperationBlock, OperationFrame
+from svc_async.batch.packing.operations import ARRAY, Limits, OperationBlock, OperationFrame, PackedRows
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.packing.rows import PackedRows
 from svc_async.wire.route import Blocks
 
 __all__ = ["Batch", "BlockLayout", "Layout", "rebuild"]

@@ -7,7 +7,7 @@ request has to wait for the answer to the last one.
 
 from math import ceil
 
-from svc_async.batch.packing.limits import Limits
+from svc_async.batch.packing.operations import Limits
 
 __all__ = ["count_lanes"]
 

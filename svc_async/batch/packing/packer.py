@@ -20,11 +20,8 @@ from math import ceil
 import attrs
 
 from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.limits import Limits
-from svc_async.batch.packing.operations import OperationBlock, OperationGroup
-from svc_async.batch.packing.rows import PackedRows, select_rows
-from svc_async.users.packed import PackedUsers, partition
-from svc_async.users.template import RowTemplate
+from svc_async.batch.packing.operations import Limits, OperationBlock, OperationGroup, PackedRows, select_rows
+from svc_async.users.packed import PackedUsers, RowTemplate, partition
 
 __all__ = ["Packer", "Partitioner", "find_partitions", "group_tails"]
 

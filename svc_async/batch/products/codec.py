@@ -14,9 +14,8 @@ import attrs
 from svc_async.ads.dicts import ProductDict
 from svc_async.ads.products import PRODUCT_CHECKS, Product
 from svc_async.batch.files import open_file, read_file
-from svc_async.batch.packing.operations import OperationFrame
+from svc_async.batch.packing.operations import OperationFrame, PackedRows
 from svc_async.batch.packing.positions import Positions
-from svc_async.batch.packing.rows import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
@@ -25,10 +24,9 @@ from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
 from svc_async.sources.rows import ArrowTable, from_arrow
 from svc_async.sources.source import ReplayableRows, SlicedRows, UnparsedRow, find_id
 from svc_async.users.names import quote_name
-from svc_async.users.packed import TextUsers
+from svc_async.users.packed import PLAIN, TextUsers
 from svc_async.users.tables import Columns
-from svc_async.users.template import PLAIN
-from svc_async.wire.fields import describe_mapping, fields_of, list_field_names
+from svc_async.wire.records import describe_mapping, fields_of, list_field_names
 from svc_async.wire.writing import to_plain
 
 __all__ = [

@@ -39,10 +39,10 @@ from svc_async.batch.settings import JobSizes
 from svc_async.batch.source import RowSource
 from svc_async.batch.sync.catalog import CatalogTarget
 from svc_async.batch.sync.ledger import PartJob
-from svc_async.batch.sync.location import StateLocation, check_location, check_shared, open_sync_state
+from svc_async.batch.sync.plan import SyncReport
 from svc_async.batch.sync.product_slices import ListedProducts, SpilledProducts
-from svc_async.batch.sync.report import SyncReport
 from svc_async.batch.sync.snapshot import SliceSpill, Snapshot
+from svc_async.batch.sync.state import StateLocation, check_location, check_shared, open_sync_state
 from svc_async.batch.sync.sync import Sync
 from svc_async.batch.uploader import Uploader
 from svc_async.errors import InvalidArgument

@@ -20,8 +20,7 @@ from svc_async.ads.products import (
 )
 from svc_async.batch.destination import Verdict
 from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.limits import Limits
-from svc_async.batch.packing.operations import OperationFrame
+from svc_async.batch.packing.operations import Limits, OperationFrame
 from svc_async.batch.products.codec import PRODUCT_GROUP, ProductGroup, name_row
 from svc_async.batch.sync.plan import Part
 from svc_async.errors import ErrorDetail

@@ -23,8 +23,7 @@ from svc_async.batch.report import Failure, Report
 from svc_async.batch.settings import BatchSettings, Reading
 from svc_async.batch.source import slice_rows
 from svc_async.batch.sync.ledger import PartJob
-from svc_async.batch.sync.plan import Entries, Removal, has_name
-from svc_async.batch.sync.settings import MAX_TIME
+from svc_async.batch.sync.plan import MAX_TIME, Entries, Removal, has_name
 from svc_async.batch.sync.snapshot import SliceSpill, Snapshot, SnapshotSlice
 from svc_async.batch.sync.state import Removals, SelectedRows
 from svc_async.batch.sync.user_slices import KINDS, find_users, pack_users, unpack_users

@@ -6,14 +6,12 @@ from typing import TypeVar
 
 import attrs
 
-from svc_async.batch.lane import Lane
-from svc_async.batch.lane_events import Settle
+from svc_async.batch.lane import Lane, Settle
 from svc_async.batch.ledger import Ledger
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.batch.settings import BatchSettings
-from svc_async.batch.sync.plan import Part
+from svc_async.batch.sync.plan import Part, SyncObservers
 from svc_async.batch.sync.sending import ClockReading
-from svc_async.batch.sync.settings import SyncObservers
 from svc_async.batch.sync.state import SyncState
 from svc_async.clock import Clock, find_boot, read_boottime
 from svc_async.errors import BatchError

@@ -1,13 +1,33 @@
-"""What a sync compares, and the differences that it finds; no I/O."""
+"""The settings of a sync, the differences that it finds, and its report; no I/O."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal
 
 import attrs
 
-from svc_async.errors import InvalidArgument
+from svc_async.batch.report import Failure, Report
+from svc_async.batch.settings import Observers
+from svc_async.errors import BatchError, InvalidArgument
+from svc_async.value_rules import DURATION, FLAG, PLAIN_FUNCTION, SHARE, ValueRule, or_none
 
-__all__ = ["PARTS", "STAGES", "Entries", "FindLinked", "Part", "Plan", "Removal", "Stage", "has_name"]
+__all__ = [
+    "MAX_TIME",
+    "PARTS",
+    "STAGES",
+    "SYNC_DEFAULTS",
+    "Entries",
+    "FindLinked",
+    "Part",
+    "Plan",
+    "Removal",
+    "Stage",
+    "SyncObservers",
+    "SyncReport",
+    "SyncSettings",
+    "has_name",
+]
 
 Part = Literal["removals", "upserts"]
 """The two parts of a plan. Rows of a part are numbered from 0, through both stages."""
@@ -203,3 +223,100 @@ class Plan:
 
 def _count_rows(number: int) -> str:
     return f"{number:,} row{'' if number == 1 else 's'}"
+
+
+@attrs.frozen(kw_only=True)
+class SyncReport:
+    """What a sync found, and what became of it.
+
+    Attributes:
+        plan: the differences between the source and the list.
+        sent: what became of the rows that were sent; its failures are listed by position in the source.
+        removed: what became of the removals; its failures are listed by number.
+    """
+
+    plan: Plan
+    sent: Report = attrs.field(factory=Report)
+    removed: Report = attrs.field(factory=Report)
+
+    @property
+    def total(self) -> Report:
+        """Both parts together. Only failures of rows of the source are listed: a removal has no position there."""
+        return attrs.evolve(self.removed, failures=()) + self.sent
+
+    @property
+    def complete(self) -> bool:
+        """Whether the list is now equal to the source."""
+        return self.sent.complete and self.removed.complete
+
+    def raise_for_failures(self) -> None:
+        """Make sure that no row failed.
+
+        Raises:
+            BatchError: rows failed or are pending; it carries this report.
+        """
+        if not self.complete:
+            total = self.total
+            message = f"rows: {total.read} read, {total.failed} failed, {total.pending} pending"
+            raise BatchError(message, report=self, sent=total.find_sent())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as values that JSON can represent."""
+        return {"plan": attrs.asdict(self.plan), "sent": self.sent.to_dict(), "removed": self.removed.to_dict()}
+
+    def to_json(self) -> str:
+        """Return `to_dict()` as JSON in ASCII."""
+        return json.dumps(self.to_dict())
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Return `to_dict()`."""
+        return self.to_dict()
+
+    def _repr_html_(self) -> str:
+        """Return tables of the counts, for notebooks."""
+        from svc_async.notebook import render_fields, render_rows  # noqa: PLC0415 - only notebooks need it
+
+        parts = [{"rows": "sent", **self.sent.counts}, {"rows": "removed", **self.removed.counts}]
+        plan = render_fields("Plan", attrs.asdict(self.plan))
+        return plan + render_rows("Complete" if self.complete else "Not complete", parts)
+
+
+MAX_TIME = timedelta(days=36_500)
+"""The longest time that a setting may state; what lies much further ahead has no date."""
+
+
+_RULES: Mapping[str, ValueRule] = {"dry_run": FLAG, "max_removal_share": SHARE, "refresh_within": DURATION}
+_OBSERVER = or_none(PLAIN_FUNCTION)
+
+
+@attrs.frozen(kw_only=True)
+class SyncSettings:
+    """What a sync may do: keywords of `SyncOptions` and `AudienceSyncOptions` in `svc_async.batch.options`.
+
+    Raises:
+        InvalidArgument: a setting breaks its rule.
+    """
+
+    dry_run: bool = False
+    max_removal_share: float = 0.2
+    refresh_within: timedelta = timedelta(days=30)
+
+    def __attrs_post_init__(self) -> None:
+        for name, rule in _RULES.items():  # no validators: msgspec, which reads the settings of a job, calls none
+            rule.check(name, getattr(self, name))
+        if self.refresh_within < timedelta(0):
+            raise InvalidArgument("refresh_within", "must be at least 0")
+        if self.refresh_within > MAX_TIME:
+            raise InvalidArgument("refresh_within", f"must be at most {MAX_TIME.days:,} days")
+
+
+SYNC_DEFAULTS = SyncSettings()
+
+
+@attrs.frozen(kw_only=True)
+class SyncObservers(Observers):
+    """Functions that a sync calls as it proceeds: those of a job, and keywords of `SyncOptions`."""
+
+    on_plan: Callable[[Plan], object] | None = attrs.field(default=None, validator=_OBSERVER)
+    on_removal_failure: Callable[[Failure], object] | None = attrs.field(default=None, validator=_OBSERVER)
+    on_wait: Callable[[float], object] | None = attrs.field(default=None, validator=_OBSERVER)

@@ -8,13 +8,24 @@ true whatever happens, and outcomes only make it more certain.
 """
 
 import asyncio
+import tempfile
+from array import array
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import attrs
 
@@ -22,20 +33,79 @@ from svc_async.batch.sender import GRACE
 from svc_async.batch.sync.pages.compare import Delta, compare_page
 from svc_async.batch.sync.pages.comparison import Comparison, describe_removal, select_linked
 from svc_async.batch.sync.pages.marks import NEVER, ComparisonRules, Reason, RowOutcome
-from svc_async.batch.sync.pages.outcomes import OutcomeQueue
-from svc_async.batch.sync.pages.page import StatePage, count_pages
-from svc_async.batch.sync.pages.planned import apply_delta
+from svc_async.batch.sync.pages.page import StatePage, count_pages, pack_numbers, pack_texts
+from svc_async.batch.sync.pages.planned import Selection, apply_delta
 from svc_async.batch.sync.pages.records import About, PageWriter, StateRecords
-from svc_async.batch.sync.pages.selection import Selection
 from svc_async.batch.sync.pages.sendings import Sendings
 from svc_async.batch.sync.pages.settlement import settle
 from svc_async.batch.sync.pages.spill import Blobs, Spill, report_unwritable
-from svc_async.batch.sync.plan import STAGES, Entries, FindLinked, Part, Plan, Removal, Stage
+from svc_async.batch.sync.plan import PARTS, STAGES, Entries, FindLinked, Part, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading, find_rest
-from svc_async.errors import SvcError
-from svc_async.store.records import RecordLocation, RecordStore
+from svc_async.errors import InvalidArgument, SvcError
+from svc_async.store.file import FileFormat, FileLocation
+from svc_async.store.records import Changes, RecordLocation, RecordStore, encode
+from svc_async.value_rules import ValueRule, has_members
 
-__all__ = ["OnPage", "Removals", "SelectedRows", "SyncState"]
+__all__ = [
+    "FORMAT",
+    "OnPage",
+    "OutcomeQueue",
+    "Removals",
+    "SelectedRows",
+    "SharedSyncs",
+    "StateLocation",
+    "SyncState",
+    "check_location",
+    "check_shared",
+    "open_sync_state",
+]
+
+
+class OutcomeQueue:
+    """Outcomes and keys that wait to be stored.
+
+    A row whose outcome is lost with the process is in doubt, which is never wrong.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, int], bytes] = {}
+        self._last = {"outcome": 0, "service_key": 0}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, part: Part, outcome: RowOutcome, numbers: Sequence[int]) -> None:
+        """Add the outcome of some rows of a part, by their numbers."""
+        if numbers:
+            first, last = min(numbers), max(numbers)
+            is_range = last - first == len(numbers) - 1
+            packed = b"" if is_range else pack_numbers(array("I", numbers))
+            self._append("outcome", PARTS.index(part), int(outcome), first, len(numbers), packed)
+
+    def add_service_keys(self, service_keys: Mapping[bytes, str]) -> None:
+        """Add the service's own keys of rows, by their key."""
+        known = {key: text.encode() for key, text in service_keys.items() if text}
+        if known:
+            self._append("service_key", b"".join(known), pack_texts([*known.values()]))
+
+    def clear(self) -> None:
+        """Begin again, since nothing is stored any more."""
+        self._waiting = {}
+        self._last = dict.fromkeys(self._last, 0)
+
+    def collect(self) -> Changes:
+        """Return what waits; `drop` it when it is committed."""
+        return {**self._waiting}
+
+    def drop(self, stored: Changes) -> None:
+        """Drop what is stored."""
+        for key in stored:
+            self._waiting.pop(key, None)
+
+    def _append(self, kind: str, *columns: object) -> None:
+        self._last[kind] += 1
+        self._waiting[kind, self._last[kind]] = encode(columns)
+
 
 T = TypeVar("T")
 
@@ -435,3 +505,86 @@ class SelectedRows:
     def find(self, rows: range) -> Sequence[int]:
         """Return which of some consecutive rows of the source are among them, counted from the first of these."""
         return self.state.find_upserts(rows, self.stage)
+
+
+FORMAT = FileFormat(
+    kind="a sync state",
+    parameter="state",
+    application_id=0x73766373,
+    version=6,
+    has_log=False,  # a transaction may be as large as the file
+    shrinks=True,
+    in_memory="the next sync needs it",
+    advice="without it, the next sync sends all rows and removes none: move the file away",
+)
+
+
+class SharedSyncs(Protocol):
+    """The states of any number of lists; a `SharedState` is one."""
+
+    def open_sync_tables(self, target: str) -> RecordLocation:
+        """Return where the state of a list is kept.
+
+        Args:
+            target: the list and its host.
+        """
+        ...
+
+
+StateLocation = str | Path | SharedSyncs
+"""The path of a file, one for each list; or the shared state, which has all of them."""
+
+
+_IS_SHARED = has_members("a shared state", "open_sync_tables")
+_STATE = ValueRule(
+    lambda value: isinstance(value, str | Path) or _IS_SHARED.accepts(value),
+    "the path of a file or a shared state, such as SharedState.open(url)",
+)
+
+
+def check_location(location: Any) -> StateLocation:
+    """Check what a sync is given as its state, before it reads its source, and return it.
+
+    Raises:
+        InvalidArgument: it is neither the path of a file nor a shared state, or no file can have the path.
+    """
+    _STATE.check("state", location)
+    if isinstance(location, str | Path):
+        FORMAT.check_path(location)
+    found: StateLocation = location
+    return found
+
+
+def check_shared(location: object) -> None:
+    """Check that the state of a sync on a cluster is shared: a later sync may begin on another machine.
+
+    Raises:
+        InvalidArgument: it is in a file.
+    """
+    if isinstance(location, str | Path):
+        raise InvalidArgument("state", "must be the shared state where cluster= is given: SharedState.open()")
+
+
+@asynccontextmanager
+async def open_sync_state(location: StateLocation, target: str) -> AsyncGenerator[SyncState]:
+    """Open the state of a list; it is created if there is none.
+
+    Args:
+        location: where it is.
+        target: the list and its host.
+
+    Raises:
+        UnusableFile: the file belongs to another list, is locked, or cannot be used.
+        SvcError: the shared state cannot be used.
+    """
+    place: RecordLocation
+    if isinstance(location, str | Path):
+        place, folder = FileLocation(Path(location), FORMAT), Path(location).parent
+    else:
+        place, folder = location.open_sync_tables(target), Path(tempfile.gettempdir())
+    _, store = await place.open(lambda _: (None, {}), kinds=())
+    try:
+        async with SyncState(store, place, target=target, folder=folder) as state:
+            yield state
+    finally:
+        await store.close()

@@ -9,9 +9,7 @@ from rich.table import Table
 from svc_async.ads.accounts import Account
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
-from svc_async.cli.output.console import say, stdout
-from svc_async.cli.output.json_output import show_json
-from svc_async.cli.output.wording import count
+from svc_async.cli.output.console import count, say, show_json, stdout
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.printable import clean

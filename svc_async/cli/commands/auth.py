@@ -17,8 +17,7 @@ from svc_async import profiles
 from svc_async.auth.credentials import AppCredentials, BearerToken, UserCredentials
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import Flag, JsonFlag
-from svc_async.cli.output.console import say, show, stderr
-from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.console import say, show, show_json, stderr
 from svc_async.cli.sessions import find_shadowed_profile, find_state, session_from
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import Forbidden, InvalidArgument, Unauthorized

@@ -21,7 +21,7 @@ from svc_async.cli.options import (
     WorkerFlags,
     absolute,
 )
-from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.console import show_json
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.upload_command import batch_settings, source_spec, start, sync_settings
 from svc_async.errors import InvalidArgument

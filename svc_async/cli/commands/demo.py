@@ -22,14 +22,12 @@ from rich.panel import Panel
 from rich.text import Text
 
 from svc_async.batch.report import Report
-from svc_async.cli.demo.messy_file import MessyFile
 from svc_async.cli.exit_codes import Exit
+from svc_async.cli.messy_file import MessyFile
 from svc_async.cli.options import JsonFlag
-from svc_async.cli.output.console import Part, say, stderr, stdout
-from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.console import Part, format_duration, say, show_json, stderr, stdout
 from svc_async.cli.output.log import hide_warnings
 from svc_async.cli.output.progress import open_display
-from svc_async.cli.output.wording import format_duration
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import find_job_limit

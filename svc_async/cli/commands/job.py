@@ -29,9 +29,7 @@ from svc_async.cli.job_page import (
 )
 from svc_async.cli.options import Flag, JournalFlags, JsonFlag, RunFlags, StateUrl, absolute, check_port
 from svc_async.cli.outcome import check_report, write_json_report, write_report
-from svc_async.cli.output.console import Part, say, show
-from svc_async.cli.output.json_output import show_item, show_json
-from svc_async.cli.output.wording import count, format_duration
+from svc_async.cli.output.console import Part, count, format_duration, say, show, show_item, show_json
 from svc_async.cli.sessions import require_state
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.upload_command import start

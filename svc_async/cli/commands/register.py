@@ -9,8 +9,7 @@ from cyclopts import Parameter
 
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
-from svc_async.cli.output.console import say
-from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.console import say, show_json
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import BadRequest, InvalidArgument

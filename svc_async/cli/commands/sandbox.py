@@ -14,8 +14,7 @@ from rich.text import Text
 
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port, describe_listening
-from svc_async.cli.output.console import say, show, stderr, terminal
-from svc_async.cli.output.json_output import show_item
+from svc_async.cli.output.console import say, show, show_item, stderr, terminal
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
 from svc_async.sandbox import Sandbox, SandboxConfig

@@ -11,9 +11,7 @@ from rich.table import Table
 
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import Flag, JsonFlag, StateUrl
-from svc_async.cli.output.console import say, show, stdout
-from svc_async.cli.output.json_output import show_json
-from svc_async.cli.output.wording import count, format_duration
+from svc_async.cli.output.console import count, format_duration, say, show, show_json, stdout
 from svc_async.cli.sessions import find_state, open_embedded_state
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument

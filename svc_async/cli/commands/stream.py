@@ -10,8 +10,7 @@ from cyclopts import App
 
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.options import JsonFlag
-from svc_async.cli.output.console import print_error, say, show
-from svc_async.cli.output.json_output import show_item
+from svc_async.cli.output.console import print_error, say, show, show_item
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import SvcError

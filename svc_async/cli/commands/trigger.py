@@ -14,8 +14,7 @@ from cyclopts import Parameter
 
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
-from svc_async.cli.output.console import say, show
-from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.console import say, show, show_json
 from svc_async.errors import InvalidArgument
 from svc_async.printable import join_first
 from svc_async.wire.envelope import NOT_JSON

@@ -13,8 +13,7 @@ from svc_async.cli.commands.register import register
 from svc_async.cli.commands.webhook_check import check, name_secret
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port, describe_listening
-from svc_async.cli.output.console import print_error, say, show
-from svc_async.cli.output.json_output import show_item, show_json
+from svc_async.cli.output.console import print_error, say, show, show_item, show_json
 from svc_async.cli.sessions import find_signing_key
 from svc_async.cli.signals import run_until_stopped
 from svc_async.errors import InvalidArgument
@@ -23,9 +22,9 @@ from svc_async.printable import clean
 from svc_async.private_files import create_folder, write_private
 from svc_async.webhooks.adapters.aiohttp import serve
 from svc_async.webhooks.delivery import DeliveryContext
-from svc_async.webhooks.diagnosis import diagnose_signature
 from svc_async.webhooks.receiver import WebhookReceiver
 from svc_async.webhooks.stats import Stats
+from svc_async.webhooks.verification import diagnose_signature
 from svc_async.wire.hmac_sha256 import sign as sign_body
 
 __all__ = ["app"]

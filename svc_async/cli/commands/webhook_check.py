@@ -10,14 +10,13 @@ import attrs
 from svc_async._version import __version__
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
-from svc_async.cli.output.console import say, show
-from svc_async.cli.output.json_output import show_json
+from svc_async.cli.output.console import say, show, show_json
 from svc_async.cli.sessions import find_signing_key
 from svc_async.cli.signals import run_until_stopped
 from svc_async.clock import SystemClock
 from svc_async.engine.transport import Timeouts, Transport, WireRequest
 from svc_async.errors import InvalidArgument, SvcError, TransportError
-from svc_async.webhooks.diagnosis import OTHER_SECRET, diagnose_crc
+from svc_async.webhooks.verification import OTHER_SECRET, diagnose_crc
 from svc_async.wire.envelope import Answer
 from svc_async.wire.hmac_sha256 import SigningKey
 

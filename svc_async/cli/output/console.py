@@ -4,10 +4,11 @@ Whatever is printed passes through here. `say` and `show` print one line, whose 
 print tables and panels, in which a cell may have several lines.
 """
 
+import json
 import os
 import sys
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import attrs
 from rich.cells import cell_len
@@ -17,7 +18,104 @@ from rich.text import Text
 
 from svc_async.printable import clean, clean_lines
 
-__all__ = ["Part", "print_error", "say", "show", "stderr", "stdout", "terminal"]
+__all__ = [
+    "JSON_VERSION",
+    "JsonOutput",
+    "Part",
+    "count",
+    "describe_end",
+    "format_duration",
+    "name_count",
+    "output",
+    "print_error",
+    "say",
+    "show",
+    "show_item",
+    "show_json",
+    "stderr",
+    "stdout",
+    "terminal",
+]
+
+_SINGULAR = {
+    "additions": "addition",
+    "changes": "change",
+    "refreshes": "refresh",
+    "removals": "removal",
+    "invalid_rows": "invalid row",
+}
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 row`, `2,000 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def name_count(number: int, name: str) -> str:
+    """Return what stands behind the number of a count with this name: `invalid row` behind 1, else `invalid rows`."""
+    return _SINGULAR.get(name, name) if number == 1 else name.replace("_", " ")
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration for people."""
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+JSON_VERSION = 1
+"""It changes when a field changes its meaning or goes; fields may be added."""
+
+
+@attrs.define
+class JsonOutput:
+    """What the running command prints.
+
+    Attributes:
+        command: its name, such as `accounts list`.
+        result: what it found or did, if it has said so.
+        error: why it did not do it completely, if that is so.
+    """
+
+    command: str = ""
+    result: object = None
+    error: Mapping[str, Any] | None = None
+
+    def begin(self, command: str) -> None:
+        """Begin with a command that has said nothing yet."""
+        self.command, self.result, self.error = command, None, None
+
+    def finish(self, exit_code: int) -> None:
+        """Print how the command ended."""
+        _print(describe_end(self.command, self.result, self.error, exit_code=exit_code))
+
+
+output = JsonOutput()
+
+
+def describe_end(
+    command: str, result: object, error: Mapping[str, Any] | None, *, exit_code: int | None
+) -> Mapping[str, Any]:
+    """Return the shape of what is printed; the exit code of an item is None."""
+    return {"version": JSON_VERSION, "command": command, "result": result, "error": error, "exit_code": exit_code}
+
+
+def show_json(result: object, *, error: Mapping[str, Any] | None = None) -> None:
+    """Set the result, which is printed when the command ends."""
+    output.result, output.error = result, error
+
+
+def show_item(item: object) -> None:
+    """Print an item at once: the reader may be waiting for it."""
+    _print(describe_end(output.command, item, None, exit_code=None))
+
+
+def _print(value: Mapping[str, Any]) -> None:
+    sys.stdout.write(f"{json.dumps(value)}\n")  # not with rich, which exits when the pipe is closed
+    sys.stdout.flush()
+
 
 Part = str | tuple[str, str]
 """Text, with a style if there is one."""

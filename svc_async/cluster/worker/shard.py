@@ -1,7 +1,9 @@
 """The task that sends a shard: the uploader as it is, with a journal of its own in the shared state."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import attrs
@@ -10,23 +12,134 @@ from distributed.worker import secede
 
 from svc_async.batch.job import Job, JobNote
 from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
-from svc_async.batch.sync.settings import SyncObservers
+from svc_async.batch.sync.plan import SyncObservers
 from svc_async.cluster.failures import FailureBlocks
 from svc_async.cluster.job import ShardOutcome, ShardTask, read_outcome, write_outcome
-from svc_async.cluster.pieces import Piece
+from svc_async.cluster.parts import Piece, ShardRows
 from svc_async.cluster.plan import SourcePlan
-from svc_async.cluster.shard_rows import ShardRows
-from svc_async.cluster.worker.row_memory import ROW_MEMORY
-from svc_async.cluster.worker.run_watch import follow_run
 from svc_async.cluster.worker.sessions import run_in_loop, share_session
-from svc_async.errors import BatchError, StateUnavailable, SvcError
+from svc_async.engine.memory import MEMORY
+from svc_async.errors import BatchError, StateUnavailable, SvcError, TakenUpElsewhere
 from svc_async.jobs.run import run
+from svc_async.printable import clean
 from svc_async.session import Session
 from svc_async.sources.source import UnparsedRow
 from svc_async.state.jobs import JobStore, make_damage_error
 from svc_async.users.tables import Rows
 
-__all__ = ["send_shard"]
+__all__ = ["ROW_MEMORY", "RowMemory", "follow_run", "send_shard"]
+
+
+class RowMemory:
+    """Admits shards to a process as long as their rows fit into its memory, or it sends no other one.
+
+    The jobs of a session have equal shares of its memory, and a small share makes small requests. So only some shards
+    are sent at once, but more if each of them has all of its rows in its share: those of many accounts wait for the
+    limits of these, not for each other.
+
+    Args:
+        size: bytes of rows.
+        shards: how many shards there are at once, whatever their size.
+        small_shards: how many there are at most.
+    """
+
+    def __init__(self, *, size: int, shards: int, small_shards: int) -> None:
+        self._size = size
+        self._shards = shards
+        self._small_shards = small_shards
+        self._held: list[int] = []
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, size: int) -> Generator[None]:
+        """Wait until the rows of a shard fit, and hold memory for them."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._fits(size))
+            self._held.append(size)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held.remove(size)
+                self._changed.notify_all()
+
+    def _fits(self, size: int) -> bool:
+        held = [*self._held, size]
+        most = max(self._shards, min(self._small_shards, self._size // max(1, *held)))
+        return len(held) == 1 or (len(held) <= most and sum(held) <= self._size)
+
+
+ROW_MEMORY = RowMemory(size=MEMORY, shards=32, small_shards=256)
+"""That of this process: as much as the jobs of its session may hold, so that each of them can fill its requests."""
+
+
+_WATCH_PAUSE = 1.0
+"""Seconds between two looks."""
+
+
+@attrs.define
+class _SentShards:
+    """The shards of a run that this process sends.
+
+    Attributes:
+        has_ended: whether another run has begun, or this one was stopped.
+        tasks: those that send them.
+        task: the one that looks.
+    """
+
+    has_ended: bool = False
+    tasks: "set[asyncio.Task[Any] | None]" = attrs.field(factory=set)
+    task: "asyncio.Task[None] | None" = None
+
+    async def look(self, store: JobStore, job: str, run: int) -> None:
+        """Look again and again, and cancel all tasks when the run has ended."""
+        while not self.has_ended:
+            await asyncio.sleep(_WATCH_PAUSE)
+            try:
+                await store.check_run(job, run)
+            except StateUnavailable:
+                pass
+            except SvcError:
+                self.has_ended = True
+        for task in self.tasks:
+            if task is not None:
+                task.cancel()
+
+
+_runs: dict[tuple[JobStore, str, int], _SentShards] = {}
+
+
+@asynccontextmanager
+async def follow_run(store: JobStore, job: str, run: int) -> AsyncGenerator[None]:
+    """Cancel the block when another run of the job has begun, or this one was stopped; do not begin it after that.
+
+    Raises:
+        TakenUpElsewhere: that happened.
+        UnusableState: there is no such job in the shared state of this process.
+        StateUnavailable: the database cannot be reached.
+    """
+    await store.check_run(job, run)  # a shard that begins takes up its journal, maybe from a worker of a later run
+    key = store, job, run
+    shards = _runs.setdefault(key, _SentShards())
+    if shards.task is None:
+        shards.task = asyncio.create_task(shards.look(*key))
+    task = asyncio.current_task()
+    shards.tasks.add(task)
+    if shards.has_ended and task is not None:
+        task.cancel()
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not shards.has_ended or task is None:
+            raise
+        task.uncancel()
+        raise TakenUpElsewhere(f"the job {clean(job)}") from None
+    finally:
+        shards.tasks.discard(task)
+        if not shards.tasks:
+            shards.task.cancel()
+            _runs.pop(key, None)
+
 
 _PAUSE = 1.0
 """Seconds between two announcements of the progress of a shard."""

@@ -13,10 +13,10 @@ from svc_async.sandbox.push.channels import NAMES_CHANGED, Subscription
 from svc_async.sandbox.push.events import KINDS, find_similar_types, may_have_direction
 from svc_async.sandbox.push.public_events import PUBLIC_KINDS
 from svc_async.sandbox.refusal import Basis, Finding, invalid, missing, refuse
-from svc_async.sandbox.server.open_response import OpenResponse
+from svc_async.sandbox.server.decoding import json_field
 from svc_async.sandbox.server.operations import Answer, Call
-from svc_async.sandbox.server.params import json_field
 from svc_async.sandbox.server.reading import read_fields
+from svc_async.sandbox.server.rendering import OpenResponse
 
 __all__ = ["OPERATIONS"]
 

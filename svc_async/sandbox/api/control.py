@@ -22,14 +22,11 @@ from svc_async.sandbox.context import Context
 from svc_async.sandbox.push.deliveries import Delivery
 from svc_async.sandbox.push.events import Event, set_paths
 from svc_async.sandbox.refusal import Problem, Refusal, refuse, report_failure
-from svc_async.sandbox.server.decoding import decode_object
+from svc_async.sandbox.server.decoding import decode_object, json_field
 from svc_async.sandbox.server.faults import Faults
-from svc_async.sandbox.server.gatekeeping import is_loopback, parse_host
-from svc_async.sandbox.server.open_response import OpenResponse
-from svc_async.sandbox.server.params import json_field
-from svc_async.sandbox.server.rate_limits import RateLimits
+from svc_async.sandbox.server.gatekeeping import RateLimits, is_loopback, parse_host
 from svc_async.sandbox.server.reading import read_fields
-from svc_async.sandbox.server.rendering import Format, Reply, render_json, render_refusal
+from svc_async.sandbox.server.rendering import Format, OpenResponse, Reply, render_json, render_refusal
 from svc_async.sandbox.server.request_log import RequestLog
 from svc_async.sandbox.server.server import CONTROL_PREFIX
 from svc_async.sandbox.state.store import format_time

@@ -9,10 +9,10 @@ from svc_async.sandbox.api.v2 import CONNECT, PAGING, connect, make_refusal, ope
 from svc_async.sandbox.push.channels import StreamRule
 from svc_async.sandbox.push.rule_language import MalformedRule, parse_rule
 from svc_async.sandbox.refusal import Basis, invalid, refuse
-from svc_async.sandbox.server.open_response import OpenResponse
+from svc_async.sandbox.server.decoding import boolean, csv, json_field
 from svc_async.sandbox.server.operations import Answer, Call
-from svc_async.sandbox.server.params import boolean, csv, json_field
 from svc_async.sandbox.server.reading import read_fields
+from svc_async.sandbox.server.rendering import OpenResponse
 from svc_async.sandbox.state.store import format_time
 
 __all__ = ["OPERATIONS"]

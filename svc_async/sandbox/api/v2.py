@@ -8,11 +8,10 @@ from typing import Any, Protocol, TypeVar
 from svc_async.sandbox.push.channels import Product
 from svc_async.sandbox.push.streams import Hub, StreamRefused
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
-from svc_async.sandbox.server.open_response import OpenResponse
+from svc_async.sandbox.server.decoding import integer, text, timestamp
 from svc_async.sandbox.server.operations import Call, Operation
-from svc_async.sandbox.server.params import integer, text, timestamp
 from svc_async.sandbox.server.reading import parse_time
-from svc_async.sandbox.server.rendering import Format
+from svc_async.sandbox.server.rendering import Format, OpenResponse
 
 __all__ = ["CONNECT", "PAGING", "connect", "make_refusal", "operation", "paginate"]
 

@@ -9,12 +9,12 @@ from urllib.parse import SplitResult, urlsplit
 from svc_async.sandbox.api.v2 import make_refusal, operation
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.crc_checks import Webhook
+from svc_async.sandbox.push.deliveries import ReplayWindow
 from svc_async.sandbox.push.outbound import Attempt, Verdict
-from svc_async.sandbox.push.replays import ReplayWindow
 from svc_async.sandbox.refusal import Basis, Refusal
-from svc_async.sandbox.server.open_response import OpenResponse
+from svc_async.sandbox.server.decoding import json_field, text
 from svc_async.sandbox.server.operations import Answer, Call
-from svc_async.sandbox.server.params import json_field, text
+from svc_async.sandbox.server.rendering import OpenResponse
 
 __all__ = ["OPERATIONS", "check_url", "find_webhook"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 
 from svc_async.sandbox.context import Context
-from svc_async.sandbox.inspector.bodies import describe_text
+from svc_async.sandbox.inspector.rows import describe_text
 from svc_async.sandbox.push.crc_checks import Webhook
-from svc_async.sandbox.server.masking import mask_url
+from svc_async.sandbox.server.request_log import mask_url
 from svc_async.sandbox.state.store import Row, format_time
 
 __all__ = ["describe_state"]

@@ -16,11 +16,9 @@ import attrs
 from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.crc_checks import CrcChecks, Webhook
-from svc_async.sandbox.push.deliveries import Deliveries
-from svc_async.sandbox.push.delivery_targets import DeliveryTargets
+from svc_async.sandbox.push.deliveries import Deliveries, Replays
 from svc_async.sandbox.push.events import Event, EventFactory
-from svc_async.sandbox.push.outbound import Outbound
-from svc_async.sandbox.push.replays import Replays
+from svc_async.sandbox.push.outbound import DeliveryTargets, Outbound
 from svc_async.sandbox.push.rule_language import Post, Rule, contains
 from svc_async.sandbox.push.signing import Signer
 from svc_async.sandbox.push.streams import Hub

@@ -16,8 +16,7 @@ import msgspec
 
 from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.config import SandboxConfig
-from svc_async.sandbox.push.delivery_targets import TargetAnswer, TargetRequest
-from svc_async.sandbox.push.outbound import Attempt, Outbound, Verdict
+from svc_async.sandbox.push.outbound import Attempt, Outbound, TargetAnswer, TargetRequest, Verdict
 from svc_async.sandbox.push.signing import Signer, sign
 from svc_async.sandbox.state.store import Ids, format_time
 

@@ -13,8 +13,15 @@ from typing import Any
 import attrs
 
 from svc_async.sandbox.kinds import check_json_object, check_kind
-from svc_async.sandbox.push.public_events import PUBLIC_KINDS
-from svc_async.sandbox.push.scenes import Direction, EventKind, Scene, make_post, show_user, wrap_user
+from svc_async.sandbox.push.public_events import (
+    PUBLIC_KINDS,
+    Direction,
+    EventKind,
+    Scene,
+    make_post,
+    show_user,
+    wrap_user,
+)
 from svc_async.sandbox.state.store import Store
 
 __all__ = ["KINDS", "Event", "EventFactory", "find_similar_types", "may_have_direction", "set_paths"]

@@ -1,19 +1,350 @@
-"""Requests to customers' servers, with their verdict and latency."""
+"""Requests to customers' servers: where they may go, their verdict and latency."""
 
 import asyncio
+import errno
 import logging
+import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from datetime import datetime
 from enum import StrEnum
+from inspect import signature
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from types import MappingProxyType
+from typing import Any, Protocol, cast
+from urllib.parse import unquote, urlsplit
 
+import aiohttp
 import attrs
+from yarl import URL
 
 from svc_async.sandbox.clock import Clock
-from svc_async.sandbox.push.delivery_targets import DeliveryTargets, TargetAnswer, TargetRequest, UnmappedUrl
 
-__all__ = ["Attempt", "Outbound", "Verdict"]
+__all__ = [
+    "AsgiApp",
+    "Attempt",
+    "DeliveryTargets",
+    "Outbound",
+    "Receiver",
+    "Target",
+    "TargetAnswer",
+    "TargetRequest",
+    "UnmappedUrl",
+    "Verdict",
+    "is_public",
+    "make_socket_factory",
+]
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+_LOCAL = (IPv6Network("64:ff9b:1::/48"), IPv6Network("::/96"))
+"""Translated within a network (RFC 8215), and IPv4-compatible; not all versions of `ipaddress` know these."""
+_LAST_32_BITS = 2**32 - 1
+
+
+def is_public(address: str) -> bool:
+    """Return whether an address, and the IPv4 address that it may contain, is reachable from everywhere."""
+    ip = ip_address(address.partition("%")[0])
+    if isinstance(ip, IPv4Address):
+        return _is_global(ip)
+    if ip.ipv4_mapped is not None:
+        return _is_global(ip.ipv4_mapped)
+    return _is_global(ip) and not any(ip in each for each in _LOCAL) and all(map(_is_global, _list_contained(ip)))
+
+
+def make_socket_factory(may_reach: Callable[[str], bool]) -> Callable[[tuple[Any, ...]], socket.socket]:
+    """Return a function that opens a socket for an entry of `getaddrinfo()`.
+
+    It sees the very address that is connected to, so no name that resolves to another one next time gets past it.
+    """
+
+    def open_socket(entry: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, address = entry
+        if not may_reach(address[0]):
+            raise PermissionError(errno.EACCES, "the address is not public")
+        return socket.socket(family, kind, protocol)
+
+    return open_socket
+
+
+def _is_global(ip: IPv4Address | IPv6Address) -> bool:
+    return ip.is_global and not ip.is_multicast
+
+
+def _list_contained(ip: IPv6Address) -> list[IPv4Address]:
+    """Return the IPv4 addresses to which a gateway may forward."""
+    translated = IPv4Address(int(ip) & _LAST_32_BITS) if ip in _NAT64 else None
+    server, client = ip.teredo or (None, None)
+    return [found for found in (ip.sixtofour, server, client, translated) if found is not None]
+
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_REFUSED = frozenset({errno.ECONNREFUSED, None})  # None: all addresses of a name have refused
+_READ_AT_MOST = 1024 * 1024
+_NO_TARGET = (
+    "a target is an object with handle(), an ASGI application or an http address on loopback; pass "
+    "receiver or receiver.asgi(), with the parentheses"
+)
+
+
+@attrs.frozen(kw_only=True)
+class TargetRequest:
+    """A request to a customer's URL, before it is sent."""
+
+    method: str
+    url: str
+    query: str = ""
+    headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    body: bytes = attrs.field(default=b"", repr=False)
+
+    @property
+    def raw_query(self) -> str:
+        """The query of the URL itself, followed by `query`."""
+        return "&".join(filter(None, (urlsplit(self.url).query, self.query)))
+
+
+@attrs.frozen
+class TargetAnswer:
+    """The answer of the customer's server."""
+
+    status: int
+    headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    body: bytes = attrs.field(default=b"", repr=False)
+
+
+class Receiver(Protocol):
+    """A receiver in this process."""
+
+    async def handle(
+        self, method: str, raw_query: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Answer one request."""
+        ...
+
+
+Message = MutableMapping[str, Any]
+AsgiApp = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+Target = Receiver | AsgiApp | str
+"""An object with `handle()`, an ASGI application that is already started, or `http://127.0.0.1:port/path`."""
+
+Send = Callable[[TargetRequest], Awaitable[TargetAnswer]]
+
+
+class UnmappedUrl(Exception):
+    """A URL has no delivery target."""
+
+
+class DeliveryTargets:
+    """The delivery targets by the URLs of webhooks.
+
+    Args:
+        allow_egress: send requests to URLs without a target over the internet.
+        may_reach: whether they may connect to an address.
+    """
+
+    def __init__(self, *, allow_egress: bool, may_reach: Callable[[str], bool] = is_public) -> None:
+        self._allow_egress = allow_egress
+        self._sends: dict[str, Send] = {}
+        self._local, self._internet = _Client(None), _Client(make_socket_factory(may_reach))
+
+    def add(self, url: str, target: Target) -> None:
+        """Send requests to `url` to `target`.
+
+        Raises:
+            ValueError: the address is not http on loopback.
+            TypeError: the target is none of the three kinds.
+        """
+        self._sends[url] = self._send_to(target)
+
+    def remove(self, url: str) -> None:
+        """Remove the target of `url`."""
+        self._sends.pop(url, None)
+
+    async def send(self, sent: TargetRequest) -> TargetAnswer:
+        """Send a request to the target of its URL.
+
+        Raises:
+            UnmappedUrl: it has none.
+            ConnectionError: the connection was refused, or closed without an answer.
+            ssl.SSLError: TLS handshake or certificate verification failed.
+        """
+        send = self._sends.get(sent.url)
+        if send is None and not self._allow_egress:
+            raise UnmappedUrl("the sandbox forwards this URL to no receiver")
+        return await (send or _send_over_http(self._internet, sent.url.partition("?")[0]))(sent)
+
+    async def close(self) -> None:
+        """Close the connections to targets."""
+        await self._local.close()
+        await self._internet.close()
+
+    def _send_to(self, target: Target) -> Send:
+        if isinstance(target, str):
+            _check_loopback(target)
+            return _send_over_http(self._local, target)
+        handle = getattr(target, "handle", None)
+        if callable(handle) and not isinstance(target, type):
+            return _send_in_process(cast("Callable[..., Any]", handle))
+        if callable(target) and _can_serve(target):
+            return _send_to_asgi(target)
+        raise TypeError(_NO_TARGET)
+
+
+@attrs.define(eq=False)
+class _Client:
+    """A client that is opened on first use."""
+
+    _socket_factory: Callable[[tuple[Any, ...]], socket.socket] | None
+    _http: aiohttp.ClientSession | None = None
+
+    def open(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            # aiohttp would send a check twice if a kept-alive connection dropped.
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(force_close=True, socket_factory=self._socket_factory),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._http
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+
+def _send_over_http(client: _Client, address: str) -> Send:
+    async def send(sent: TargetRequest) -> TargetAnswer:
+        joint = "&" if "?" in address else "?"
+        url = URL(f"{address}{joint}{sent.raw_query}" if sent.raw_query else address, encoded=True)
+        try:
+            return await _request(client.open(), sent, url)
+        except aiohttp.ClientSSLError as error:
+            raise ssl.SSLError(str(error)) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ConnectionError(_describe_failure(error, url)) from error
+
+    return send
+
+
+def _describe_failure(error: Exception, url: URL) -> str:
+    """Return why there is no answer, in the words of somebody who looks for the mistake at the receiver."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"the host name {url.host} cannot be resolved"
+    if isinstance(error, aiohttp.ClientConnectorError) and error.errno in _REFUSED:
+        return f"nothing listens at {url.host}:{url.port}"
+    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
+        return "the connection was closed before an answer"
+    return str(error) or type(error).__name__
+
+
+async def _request(http: aiohttp.ClientSession, sent: TargetRequest, url: URL) -> TargetAnswer:
+    skip = () if "content-type" in sent.headers else ("Content-Type",)
+    async with http.request(
+        sent.method,
+        url,
+        headers=sent.headers,
+        data=sent.body or None,
+        allow_redirects=False,
+        skip_auto_headers=skip,
+    ) as response:
+        body = bytearray()
+        async for block in response.content.iter_any():
+            body += block
+            if len(body) > _READ_AT_MOST:
+                raise ConnectionError("the answer is too long")
+        return TargetAnswer(response.status, _lower_names(response.headers), bytes(body))
+
+
+def _can_serve(target: Callable[..., object]) -> bool:
+    """Return whether it can be called as an ASGI application, or does not tell; a method without () mostly cannot."""
+    try:
+        signature(target).bind("scope", "receive", "send")
+    except TypeError:
+        return False
+    except ValueError:  # some functions that are written in C have no signature
+        return True
+    return not isinstance(target, type)
+
+
+def _check_loopback(address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        is_good = parts.scheme == "http" and parts.hostname in _LOOPBACK and parts.port != 0 and not parts.fragment
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise ValueError("a target's address is http on loopback, such as http://127.0.0.1:9000/hook")
+
+
+def _send_in_process(handle: Callable[..., Awaitable[tuple[int, Mapping[str, str], bytes]]]) -> Send:
+    async def send(sent: TargetRequest) -> TargetAnswer:
+        status, headers, body = await handle(sent.method, sent.raw_query, sent.headers, sent.body)
+        return TargetAnswer(int(status), _lower_names(headers), bytes(body))
+
+    return send
+
+
+def _send_to_asgi(app: AsgiApp) -> Send:
+    async def send(sent: TargetRequest) -> TargetAnswer:
+        exchange = _AsgiExchange(sent.body)
+        await app(_make_scope(sent), exchange.receive, exchange.send)
+        if exchange.start is None:
+            raise ConnectionError("the application sent no answer")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in exchange.start["headers"]}
+        return TargetAnswer(exchange.start["status"], _lower_names(headers), bytes(exchange.body))
+
+    return send
+
+
+@attrs.define(eq=False)
+class _AsgiExchange:
+    """The server's side of one exchange with an ASGI application."""
+
+    sent: bytes
+    start: Message | None = None
+    body: bytearray = attrs.field(factory=bytearray)
+    _read: bool = False
+    _over: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    async def receive(self) -> Message:
+        if not self._read:
+            self._read = True
+            return {"type": "http.request", "body": self.sent, "more_body": False}
+        await self._over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.start = {"headers": (), **message}
+        else:
+            self.body += message.get("body", b"")
+            if not message.get("more_body", False):
+                self._over.set()
+
+
+def _make_scope(sent: TargetRequest) -> Message:
+    parts = urlsplit(sent.url)
+    headers = {"host": parts.netloc, "content-length": str(len(sent.body)), **sent.headers}
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": sent.method,
+        "scheme": "https",
+        "path": unquote(parts.path) or "/",
+        "raw_path": parts.path.encode() or b"/",
+        "root_path": "",
+        "query_string": sent.raw_query.encode(),
+        "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+        "client": None,
+        "server": (parts.hostname or "", 443),
+        "extensions": {},
+    }
+
+
+def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
 
 _log = logging.getLogger(__name__)
 

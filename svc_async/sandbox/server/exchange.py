@@ -23,13 +23,15 @@ from svc_async.sandbox.server.auth import AuthRequest
 from svc_async.sandbox.server.decoding import check_utf8, parse_form
 from svc_async.sandbox.server.faults import Fault, Faults, Stage
 from svc_async.sandbox.server.gatekeeping import Gatekeeper, check_content, default_format
-from svc_async.sandbox.server.open_response import OpenResponse, hold_clock, release_clock
 from svc_async.sandbox.server.operations import Call, Operation
 from svc_async.sandbox.server.reading import Pairs, read_parameters
 from svc_async.sandbox.server.rendering import (
     Format,
+    OpenResponse,
     Reply,
+    hold_clock,
     list_operation_errors,
+    release_clock,
     render_answer,
     render_json,
     render_refusal,

@@ -14,9 +14,8 @@ from svc_async.sandbox.context import Context
 from svc_async.sandbox.push.channels import AppChannels
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
 from svc_async.sandbox.server.auth import Caller, Scheme
-from svc_async.sandbox.server.open_response import OpenResponse
-from svc_async.sandbox.server.params import Param, path_params
-from svc_async.sandbox.server.rendering import Format
+from svc_async.sandbox.server.decoding import Param, path_params
+from svc_async.sandbox.server.rendering import Format, OpenResponse
 from svc_async.sandbox.state.paging import Page
 from svc_async.sandbox.state.store import Collection, Row
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
-from svc_async.sandbox.server.decoding import decode_object
-from svc_async.sandbox.server.params import Param
+from svc_async.sandbox.server.decoding import Param, decode_object
 from svc_async.sandbox.state.store import format_time
 
 __all__ = ["Pairs", "parse_time", "read_boolean", "read_fields", "read_parameters", "read_query"]

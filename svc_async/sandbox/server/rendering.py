@@ -1,12 +1,14 @@
-"""How answers and refusals look on the wire.
+"""How answers and refusals look on the wire, also those that an operation writes piece by piece.
 
 A refusal names its reason with a word of the advertising API, or with a number of the main API. A numbered one is
 written in the one stated shape everywhere, `{"errors": [{"code": 89, "message": ...}]}` (ERR-01); a word is written as
 the operation's format has it, and where that knows only numbers, with the number of the word.
 """
 
+import asyncio
 import html
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from http import HTTPStatus
 from string import Template
@@ -15,19 +17,76 @@ from urllib.parse import urlencode
 
 import attrs
 import msgspec
+from aiohttp import web
 
+from svc_async.sandbox.clock import Clock, VirtualClock
 from svc_async.sandbox.refusal import Problem, Refusal
 
 __all__ = [
     "PAGE_HEADERS",
     "Format",
+    "OpenResponse",
     "Reply",
+    "hold_clock",
     "list_operation_errors",
+    "release_clock",
     "render_answer",
     "render_json",
     "render_page",
     "render_refusal",
 ]
+
+
+@attrs.define(eq=False)
+class OpenResponse:
+    """A request and its connection.
+
+    Attributes:
+        request: the request; its body has been read.
+        closed: set when the client has disconnected or the sandbox closes.
+        clock: the sandbox's time.
+        response: the response that was started.
+    """
+
+    request: web.BaseRequest = attrs.field(repr=False)
+    closed: asyncio.Event
+    clock: Clock
+    _headers: Callable[[int], Mapping[str, str]]
+    response: web.StreamResponse | None = None
+
+    async def start(self, status: int = 200, *, headers: Mapping[str, str]) -> web.StreamResponse:
+        """Send status and headers, with the sandbox's own, and return the response to write to."""
+        self.response = web.StreamResponse(status=status, headers={**self._headers(status), **headers})
+        await self.response.prepare(self.request)
+        return self.response
+
+    def on_close(self, callback: Callable[[], None]) -> asyncio.Task[None]:
+        """Call back once the client has disconnected or the sandbox closes; cancel the task to unsubscribe."""
+
+        async def wait() -> None:
+            await self.closed.wait()
+            callback()
+
+        return asyncio.create_task(wait())
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        if self.request.transport is not None:
+            self.request.transport.abort()
+
+    def release_clock(self) -> AbstractContextManager[None]:
+        """Let time pass while the block waits: time is held while a request is processed."""
+        return release_clock(self.clock)
+
+
+def hold_clock(clock: Clock) -> AbstractContextManager[None]:
+    """Keep a clock that jumps from doing so during the block."""
+    return clock.hold() if isinstance(clock, VirtualClock) else nullcontext()
+
+
+def release_clock(clock: Clock) -> AbstractContextManager[None]:
+    """Let a clock that jumps do so during the block."""
+    return clock.release() if isinstance(clock, VirtualClock) else nullcontext()
 
 
 @attrs.frozen

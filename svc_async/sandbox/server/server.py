@@ -20,10 +20,8 @@ from svc_async.sandbox.refusal import Problem, Refusal, report_failure
 from svc_async.sandbox.server.exchange import Exchange
 from svc_async.sandbox.server.faults import Faults
 from svc_async.sandbox.server.gatekeeping import Gatekeeper, default_format
-from svc_async.sandbox.server.masking import mask_headers, mask_query
-from svc_async.sandbox.server.open_response import OpenResponse, hold_clock
-from svc_async.sandbox.server.rendering import Reply, render_refusal
-from svc_async.sandbox.server.request_log import KeptBodies, LoggedRequest, RequestLog
+from svc_async.sandbox.server.rendering import OpenResponse, Reply, hold_clock, render_refusal
+from svc_async.sandbox.server.request_log import KeptBodies, LoggedRequest, RequestLog, mask_headers, mask_query
 
 __all__ = ["CONTROL_PREFIX", "Server"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.sources.blocks.parquet_pages import DamagedPage
+from svc_async.sources.blocks.parquet_bounds import DamagedPage
 
 __all__ = ["Arrow"]
 

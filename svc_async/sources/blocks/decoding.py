@@ -6,17 +6,142 @@ silently hash the names of people into those of others.
 """
 
 import codecs
-from collections.abc import Generator, Iterator, Mapping
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from io import IncrementalNewlineDecoder, StringIO
 from types import MappingProxyType
 
 from svc_async.errors import InvalidArgument, UnusableFile
-from svc_async.sources.blocks.encoding_advice import propose_encoding
 from svc_async.sources.blocks.files import ByteReader, Input, advise_in_python, unusable
-from svc_async.sources.blocks.other_formats import is_binary
 
-__all__ = ["BLOCK_SIZE", "MAX_LINE", "TextReader", "split_lines"]
+__all__ = [
+    "BLOCK_SIZE",
+    "MAX_LINE",
+    "TextReader",
+    "describe_other_format",
+    "is_binary",
+    "propose_encoding",
+    "split_lines",
+]
+
+_LATIN = ("cp1252", "cp1250", "cp850", "cp852", "mac_roman")
+_OTHER_SCRIPTS = (
+    *("cp1251", "koi8_r", "koi8_u", "cp866", "iso8859_5", "mac_cyrillic"),
+    *("cp1253", "cp1255", "cp1256", "cp874"),
+    *("cp932", "euc_jp", "big5", "gb18030", "cp949"),
+)
+_MOST_LINES = 200
+_MOST_BYTES = 8_192
+_FOREIGN = re.compile(r"[^\x00-\x7f]+")
+_BESIDE_LATIN = re.compile(r"(?<=[A-Za-z])[^\x00-\x7f]+|[^\x00-\x7f]+(?=[A-Za-z])")
+
+
+def propose_encoding(error: UnicodeDecodeError) -> str | None:
+    """Return the encoding that text probably has, by the lines from the first one on that is not UTF-8."""
+    block, start = error.object, error.start
+    return _detect(block[block.rfind(b"\n", 0, start) + 1 :]) or _choose_for_latin(block[start : start + 1])
+
+
+def _choose_for_latin(first: bytes) -> str | None:
+    try:
+        return "cp1252" if first.decode("cp1252").isalpha() else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _detect(text: bytes) -> str | None:
+    """Return the encoding of text in another script than Latin; None if it is none, or the library is missing."""
+    try:
+        from charset_normalizer import from_bytes  # noqa: PLC0415 - of the extra "cli", and for errors only
+    except ImportError:
+        return None
+    sample = b"\n".join(_choose_lines(text.split(b"\n")))
+    found = from_bytes(sample, cp_isolation=[*_LATIN, *_OTHER_SCRIPTS]).best()
+    if found is None or found.encoding not in _OTHER_SCRIPTS or not _stands_apart(str(found)):
+        return None
+    return codecs.lookup(found.encoding).name
+
+
+def _choose_lines(lines: Iterable[bytes]) -> Iterable[bytes]:
+    """Yield the first lines that are not ASCII, whole ones as far as there are any."""
+    size = 0
+    for number, line in enumerate(each for each in lines if not each.isascii()):
+        size += len(line)
+        if number and (number == _MOST_LINES or size > _MOST_BYTES):
+            return
+        yield line[:_MOST_BYTES]
+
+
+def _stands_apart(text: str) -> bool:
+    """Return whether most of the words in another script have no Latin letters beside them."""
+    return 2 * len(_BESIDE_LATIN.findall(text)) <= len(_FOREIGN.findall(text))
+
+
+_EXPORT = "save the sheet as CSV (UTF-8)"
+_UNPACK = "extract the file that it contains"
+_ZIP = b"PK\x03\x04"
+_TAR_AT = 257
+_BY_START: Mapping[bytes, str] = MappingProxyType(
+    {
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": f"is a workbook of Excel 97 to 2003: {_EXPORT}",
+        b"%PDF-": "is a PDF: export the data as CSV",
+        b"SQLite format 3\0": "is a SQLite database: pass the rows of a query, or export them as CSV",
+        b"Obj\x01": "is an Avro file: convert it to Parquet or JSON lines",
+        b"ORC": "is an ORC file: convert it to Parquet",
+        b"ARROW1": "is a file of Arrow or Feather: convert it to Parquet",
+        b"{\\rtf": "is a document in RTF: save it as plain text",
+        b"7z\xbc\xaf\x27\x1c": f"is a 7-Zip archive: {_UNPACK}",
+        b"Rar!\x1a\x07": f"is a RAR archive: {_UNPACK}",
+        b"\x1f\x9d": "is compressed with compress (.Z): decompress it, or use gzip",
+        b"\x04\x22\x4d\x18": "is compressed with LZ4: decompress it, or use gzip or Zstandard",
+        b"\x89PNG": "is an image",
+        b"\xff\xd8\xff": "is an image",
+    }
+)
+_BY_ENTRY: Mapping[bytes, str] = MappingProxyType(
+    {
+        b"application/vnd.oasis.opendocument.spreadsheet": f"is an OpenDocument spreadsheet (.ods): {_EXPORT}",
+        b"xl/": f"is an Excel workbook (.xlsx): {_EXPORT}",
+        b"[Content_Types].xml": f"is an Office document, such as an Excel workbook (.xlsx): {_EXPORT}",
+        b"Index/": f"is a Numbers spreadsheet: {_EXPORT}",
+    }
+)
+"""Descriptions of ZIP archives, by what is among their first entries."""
+_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
+"""What text begins with whose letters may have NULs; the mark of UTF-32-LE begins as that of UTF-16-LE."""
+_WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+_has_control = re.compile(r"[\x01-\x08\x0e-\x1f]").search
+
+
+def is_binary(sample: bytes) -> bool:
+    """Return whether the first bytes of a file have NULs, and are not text in which some are a mistake."""
+    if b"\0" not in sample or sample.startswith(_WIDE_MARKS):
+        return False
+    return _has_control(sample.decode("latin-1")) is not None and not any(_is_text(sample, name) for name in _WIDE)
+
+
+def _is_text(sample: bytes, encoding: str) -> bool:
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(sample)
+    except UnicodeError:
+        return False
+    return "\0" not in text and not _has_control(text)
+
+
+def describe_other_format(sample: bytes) -> str | None:
+    """Return what a file is and what to do, None if it may be of a format that is read.
+
+    Args:
+        sample: its first bytes, at least 512 if it has them.
+    """
+    if sample.startswith(_ZIP):
+        found = next((text for entry, text in _BY_ENTRY.items() if entry in sample), None)
+        return found or f"is a ZIP archive: {_UNPACK}, or compress it with gzip"
+    if sample[_TAR_AT : _TAR_AT + 5] == b"ustar":
+        return f"is a tar archive: {_UNPACK}"
+    return next((text for magic, text in _BY_START.items() if sample.startswith(magic)), None)
+
 
 BLOCK_SIZE = 65_536
 """Bytes that are read and decoded at a time."""

@@ -8,13 +8,10 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from svc_async.governor.parts import Concurrency
 from svc_async.governor.rate_headers import RateLimitHeaders
 from svc_async.governor.ticks import NEVER, SECOND
-from svc_async.governor.windows import Demand, FirmLimit, Window, WindowState
-from svc_async.state.limits.holding import Holding
-from svc_async.state.limits.lease import Lease
-from svc_async.state.limits.share import make_share, scale_headers
+from svc_async.governor.windows import Concurrency, Demand, FirmLimit, Window, WindowState
+from svc_async.state.limits.holding import Holding, Lease, make_share, scale_headers
 
 __all__ = ["LeasedWindow"]
 

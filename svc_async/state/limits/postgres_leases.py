@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from svc_async.errors import UnusableState
-from svc_async.state.limits.lease import Lease, LeaseRequest
+from svc_async.state.limits.holding import Lease, LeaseRequest
 from svc_async.store.postgres import Database
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from svc_async.errors import StateUnavailable, SvcError
 from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.window_store import WindowSpec
 from svc_async.governor.windows import Demand
-from svc_async.state.limits.holding import Holding
-from svc_async.state.limits.lease import Lease, LeaseRequest, SharedLimit
+from svc_async.state.limits.holding import Holding, Lease, LeaseRequest, SharedLimit
 from svc_async.state.limits.leased_window import LeasedWindow
 from svc_async.store.postgres import KEPT_CONNECTIONS
 

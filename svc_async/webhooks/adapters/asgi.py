@@ -8,7 +8,7 @@ import attrs
 from svc_async.errors import SvcError
 from svc_async.value_rules import instance_of, or_none
 from svc_async.webhooks.adapters.receiver import PATH, Receiver
-from svc_async.webhooks.failures import find_task, is_failure
+from svc_async.webhooks.dispatch import find_task, is_failure
 from svc_async.webhooks.verification import HttpAnswer, Rejected, RejectReason
 
 __all__ = ["AsgiApp"]

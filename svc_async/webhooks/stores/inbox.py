@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import attrs
 
 from svc_async.events.parser import EventParser
-from svc_async.webhooks.keys.event_keys import parse_event_key
+from svc_async.webhooks.keyed_queue import parse_event_key
 from svc_async.webhooks.stores.dedupe import DedupeStore
 
 __all__ = [

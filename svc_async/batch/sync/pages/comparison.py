@@ -13,8 +13,8 @@ import attrs
 from svc_async.batch.sync.pages.compare import Delta, compare_page, find_marked_keys
 from svc_async.batch.sync.pages.marks import KIND, ComparisonRules
 from svc_async.batch.sync.pages.page import StatePage
+from svc_async.batch.sync.pages.planned import Selection
 from svc_async.batch.sync.pages.records import StateRecords
-from svc_async.batch.sync.pages.selection import Selection
 from svc_async.batch.sync.pages.spill import Blobs, Spill
 from svc_async.batch.sync.plan import Entries, FindLinked, Removal, has_name
 

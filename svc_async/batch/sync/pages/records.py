@@ -36,7 +36,7 @@ from svc_async.batch.sync.pages.page import (
     unpack_texts,
 )
 from svc_async.batch.sync.pages.planned import PlannedPage
-from svc_async.batch.sync.pages.service_keys import ServiceKeys
+from svc_async.batch.sync.pages.spill import ServiceKeys
 from svc_async.batch.sync.plan import PARTS, Part
 from svc_async.batch.sync.sending import SendingNote
 from svc_async.store.records import RecordLocation, RecordStore, RecordWriter

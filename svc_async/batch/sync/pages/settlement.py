@@ -10,9 +10,8 @@ import attrs
 
 from svc_async.batch.sync.pages.marks import Action, RowOutcome
 from svc_async.batch.sync.pages.page import DamagedState, StatePage
-from svc_async.batch.sync.pages.planned import PlannedPage, PlanOutcomes, settle_page
+from svc_async.batch.sync.pages.planned import PlannedPage, PlanOutcomes, Selection, settle_page
 from svc_async.batch.sync.pages.records import About, RecordedOutcome, StateRecords
-from svc_async.batch.sync.pages.selection import Selection
 from svc_async.batch.sync.pages.sendings import PartEnd, Sending
 from svc_async.batch.sync.plan import PARTS, STAGES, Part, Stage
 

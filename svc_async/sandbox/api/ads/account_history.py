@@ -5,8 +5,8 @@ from typing import Any
 
 from svc_async.sandbox.api.ads import line_items
 from svc_async.sandbox.refusal import invalid, refuse
+from svc_async.sandbox.server.decoding import integer, long, text, timestamp
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page
-from svc_async.sandbox.server.params import integer, long, text, timestamp
 from svc_async.sandbox.state.store import Change, Row, format_time
 
 __all__ = ["OPERATIONS"]

@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from svc_async.sandbox.api.ads.common import WITH_DELETED, filter_by, list_owned, list_params
+from svc_async.sandbox.server.decoding import csv
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row, not_found
-from svc_async.sandbox.server.params import csv
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["OPERATIONS", "add_account_media"]

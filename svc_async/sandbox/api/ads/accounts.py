@@ -4,8 +4,8 @@ from svc_async.sandbox.api.ads.common import WITH_DELETED, list_params
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import Problem, Refusal
+from svc_async.sandbox.server.decoding import csv, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, not_found
-from svc_async.sandbox.server.params import csv, text
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["OPERATIONS", "add_account", "choose_account"]

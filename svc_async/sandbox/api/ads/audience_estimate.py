@@ -7,8 +7,8 @@ from zlib import crc32
 import msgspec
 
 from svc_async.sandbox.refusal import Basis, Finding, invalid, refuse
+from svc_async.sandbox.server.decoding import json_field
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import json_field
 from svc_async.sandbox.server.reading import read_fields
 
 __all__ = ["OPERATIONS"]

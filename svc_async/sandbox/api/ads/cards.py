@@ -17,8 +17,8 @@ from svc_async.sandbox.api.ads.common import (
 )
 from svc_async.sandbox.api.ads.iso_codes import COUNTRIES
 from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
+from svc_async.sandbox.server.decoding import Param, boolean, csv, integer, json_field, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
-from svc_async.sandbox.server.params import Param, boolean, csv, integer, json_field, text
 from svc_async.sandbox.server.reading import read_fields
 from svc_async.sandbox.state.store import Row, Store
 

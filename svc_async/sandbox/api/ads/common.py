@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 
 from svc_async.sandbox.refusal import invalid, refuse
+from svc_async.sandbox.server.decoding import Param, boolean, integer, text
 from svc_async.sandbox.server.operations import Call, not_found
-from svc_async.sandbox.server.params import Param, boolean, integer, text
 from svc_async.sandbox.state.store import Row
 
 __all__ = [

@@ -3,8 +3,8 @@
 from typing import Any
 
 from svc_async.sandbox.api.ads.user_batches import OperationGroup, OperationSchema, Rules, pause_gc
+from svc_async.sandbox.server.decoding import boolean, json_field, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page
-from svc_async.sandbox.server.params import boolean, json_field, text
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["HASHED", "OPERATIONS"]

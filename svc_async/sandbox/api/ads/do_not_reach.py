@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 
 from svc_async.sandbox.api.ads.user_batches import OperationGroup, OperationSchema, Rules, pause_gc
+from svc_async.sandbox.server.decoding import json_field
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row
-from svc_async.sandbox.server.params import json_field
 from svc_async.sandbox.server.reading import parse_time
 from svc_async.sandbox.state.audiences import Audience
 from svc_async.sandbox.state.store import Row, Store, format_time

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import invalid, refuse
+from svc_async.sandbox.server.decoding import csv
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import csv
 from svc_async.sandbox.state.store import Store
 
 __all__ = ["ACCEPTED", "OPERATIONS", "get_features", "grant_feature", "set_features"]

@@ -8,8 +8,8 @@ from math import ceil
 from zlib import crc32
 
 from svc_async.sandbox.refusal import invalid, refuse
+from svc_async.sandbox.server.decoding import csv, text, timestamp
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import csv, text, timestamp
 from svc_async.sandbox.server.reading import parse_time
 from svc_async.sandbox.state.store import format_time
 

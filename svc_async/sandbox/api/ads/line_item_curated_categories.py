@@ -1,8 +1,8 @@
 """The curated categories that line items run in (LICC-01 to LICC-05)."""
 
 from svc_async.sandbox.api.ads.common import WITH_DELETED, list_params
+from svc_async.sandbox.server.decoding import text
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row, not_found
-from svc_async.sandbox.server.params import text
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["OPERATIONS"]

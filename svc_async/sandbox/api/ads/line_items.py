@@ -12,8 +12,8 @@ from svc_async.sandbox.api.ads.line_item_fields import AudienceExpansion, BidStr
 from svc_async.sandbox.config import LINE_ITEM_DEFAULTS
 from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, refuse
+from svc_async.sandbox.server.decoding import integer, long, text, timestamp
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row, no_access, not_found
-from svc_async.sandbox.server.params import integer, long, text, timestamp
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["FIELDS", "OPERATIONS", "add_campaign", "add_line_item", "choose_campaign"]

@@ -9,8 +9,8 @@ from typing import Any
 from svc_async.sandbox.api.ads.account_media import add_account_media
 from svc_async.sandbox.api.ads.common import find_upload, list_owned, refuse_other_types
 from svc_async.sandbox.refusal import invalid, refuse
+from svc_async.sandbox.server.decoding import Param, integer, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import Param, integer, text
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["OPERATIONS", "add_media"]

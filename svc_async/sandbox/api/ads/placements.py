@@ -1,8 +1,8 @@
 """The placements of each product type (PLC-01)."""
 
 from svc_async.sandbox.api.ads.common import filter_by
+from svc_async.sandbox.server.decoding import text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import text
 
 __all__ = ["OPERATIONS"]
 

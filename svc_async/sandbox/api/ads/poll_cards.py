@@ -14,8 +14,8 @@ from svc_async.sandbox.api.ads.common import (
 )
 from svc_async.sandbox.api.ads.features import get_features
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, missing, refuse
+from svc_async.sandbox.server.decoding import csv, integer, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row
-from svc_async.sandbox.server.params import csv, integer, text
 from svc_async.sandbox.state.media import has_ratio
 from svc_async.sandbox.state.store import Row, format_time
 

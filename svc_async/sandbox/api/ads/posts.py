@@ -5,8 +5,8 @@ from typing import Any
 
 from svc_async.sandbox.api.ads.common import find_upload
 from svc_async.sandbox.refusal import invalid, missing, refuse
+from svc_async.sandbox.server.decoding import boolean, csv, long, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
-from svc_async.sandbox.server.params import boolean, csv, long, text
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["OPERATIONS"]

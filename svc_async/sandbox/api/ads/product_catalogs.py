@@ -3,8 +3,8 @@
 from svc_async.sandbox.api.ads.common import without_dates
 from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import invalid, refuse
+from svc_async.sandbox.server.decoding import long, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
-from svc_async.sandbox.server.params import long, text
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["OPERATIONS", "add_catalog", "find_catalog"]

@@ -8,8 +8,8 @@ from typing import Any
 from svc_async.sandbox.api.ads.common import without_dates
 from svc_async.sandbox.api.ads.product_catalogs import find_catalog
 from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
+from svc_async.sandbox.server.decoding import json_field
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
-from svc_async.sandbox.server.params import json_field
 from svc_async.sandbox.server.reading import read_fields
 from svc_async.sandbox.state.store import Row
 

@@ -16,8 +16,8 @@ from svc_async.sandbox.api.ads.common import without_dates
 from svc_async.sandbox.api.ads.iso_codes import CURRENCIES
 from svc_async.sandbox.api.ads.product_catalogs import find_catalog
 from svc_async.sandbox.refusal import Finding, Problem, invalid, missing, refuse
+from svc_async.sandbox.server.decoding import Param, integer, json_field, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import Param, integer, json_field, text
 from svc_async.sandbox.server.reading import read_fields
 from svc_async.sandbox.state.store import Row
 

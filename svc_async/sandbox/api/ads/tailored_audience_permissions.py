@@ -5,8 +5,8 @@ from typing import Any
 from svc_async.sandbox.api.ads.common import filter_by, list_params
 from svc_async.sandbox.api.ads.features import get_features
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
+from svc_async.sandbox.server.decoding import csv, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row, no_access, not_found
-from svc_async.sandbox.server.params import csv, text
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["OPERATIONS", "SHARING"]

@@ -14,8 +14,8 @@ from svc_async.sandbox.api.ads.common import (
     refuse_other_types,
 )
 from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
+from svc_async.sandbox.server.decoding import Param, csv, long, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row
-from svc_async.sandbox.server.params import Param, csv, long, text
 from svc_async.sandbox.state.media import has_ratio
 from svc_async.sandbox.state.store import Row
 

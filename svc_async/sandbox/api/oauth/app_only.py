@@ -3,8 +3,8 @@
 from urllib.parse import unquote
 
 from svc_async.sandbox.server.auth import invalid_token
+from svc_async.sandbox.server.decoding import form_field
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import form_field
 from svc_async.sandbox.server.rendering import Format
 
 __all__ = ["OPERATIONS"]

@@ -15,8 +15,8 @@ from svc_async.sandbox.api.oauth.pages import (
 )
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
 from svc_async.sandbox.server.auth import unauthorized
+from svc_async.sandbox.server.decoding import Param, form_field, header_field, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import Param, form_field, header_field, text
 from svc_async.sandbox.server.rendering import PAGE_HEADERS, Format, render_page
 from svc_async.sandbox.state.grants import App, Grants, RequestToken
 

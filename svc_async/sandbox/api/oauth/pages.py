@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 import attrs
 
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
+from svc_async.sandbox.server.decoding import Param, form_field
 from svc_async.sandbox.server.operations import Answer, Call
-from svc_async.sandbox.server.params import Param, form_field
 from svc_async.sandbox.server.rendering import PAGE_HEADERS, render_page
 from svc_async.sandbox.state.grants import Grants
 

@@ -26,9 +26,8 @@ from svc_async.sandbox.api.oauth.pages import (
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, missing, refuse
-from svc_async.sandbox.server.decoding import parse_form
+from svc_async.sandbox.server.decoding import form_field, parse_form, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.params import form_field, text
 from svc_async.sandbox.server.reading import read_query
 from svc_async.sandbox.server.rendering import Format
 from svc_async.sandbox.state.grants import App, Code, Grant, ScopedToken

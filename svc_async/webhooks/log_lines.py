@@ -1,17 +1,20 @@
-"""What the log of a receiver says of events, handlers and errors: nothing that users wrote."""
+"""Lines in the log of a receiver: few about what happens again and again, and nothing that users wrote."""
 
 import os
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from traceback import walk_tb
 
+import attrs
+
+from svc_async.clock import Clock
 from svc_async.errors import ApiError, InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.router import Handler, name_handler
 from svc_async.printable import clean
 
-__all__ = ["describe_error", "describe_handler", "name_event", "name_subject"]
+__all__ = ["DueLines", "describe_error", "describe_handler", "name_event", "name_subject"]
 
 _SHOWN = 100  # characters of a type of event, of its key, and of the name of a handler
 _LONGEST_PATH = 1_000
@@ -81,3 +84,46 @@ def _is_standard(file: str) -> bool:
 
 def _name_line(file: str, line: int) -> str:
     return f"{clean(file[:_LONGEST_PATH])}:{line}"
+
+
+_INTERVAL = 60.0
+"""Seconds between two lines about the same subject."""
+
+
+@attrs.define
+class _Line:
+    """The latest line about a subject.
+
+    Attributes:
+        due: when the next one may be written.
+        count: how often it has happened since.
+    """
+
+    due: float
+    count: int = 0
+
+
+@attrs.frozen
+class DueLines:
+    """Decides that a line is written when something happens first, and then at most once a minute."""
+
+    _clock: Clock
+    _lines: dict[Hashable, _Line] = attrs.field(factory=dict[Hashable, _Line], init=False)
+
+    def count(self, subject: Hashable) -> int | None:
+        """Count what has happened; return None unless a line is due.
+
+        Returns:
+            How often it has happened since the line before, this time included; 0 if there was no line before.
+        """
+        now = self._clock.monotonic()
+        line = self._lines.get(subject)
+        if line is None:
+            self._lines[subject] = _Line(now + _INTERVAL)
+            return 0
+        line.count += 1
+        if now < line.due:
+            return None
+        count = line.count
+        line.due, line.count = now + _INTERVAL, 0
+        return count

@@ -1,4 +1,4 @@
-"""A queue that is bounded in number and bytes.
+"""Order by key: the keys of events, which deliveries wait for which, and a bounded queue.
 
 Items of one key are processed one after another, those of different keys concurrently. Items with a rank may do harm:
 of them one at a time is processed, when the others are finished that do not have to wait for it.
@@ -6,12 +6,133 @@ of them one at a time is processed, when the others are finished that do not hav
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from itertools import count, dropwhile
 from typing import Generic, TypeVar
 
-__all__ = ["KeyedQueue"]
+import attrs
+
+from svc_async.errors import InvalidArgument
+from svc_async.wire.hmac_sha256 import SigningKey
+
+__all__ = ["Arrivals", "KeyedLock", "KeyedQueue", "build_event_key", "name_keys", "parse_event_key"]
+
+
+class KeyedLock:
+    """Locks by key; a key takes no memory while nothing holds it."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def hold(self, keys: Iterable[str]) -> AsyncGenerator[None]:
+        """Hold the locks of all keys within the block."""
+        async with AsyncExitStack() as stack:
+            for key in sorted(keys):  # in one order everywhere, so that no two callers wait for each other
+                await stack.enter_async_context(self._hold(key))
+            yield
+
+    @asynccontextmanager
+    async def _hold(self, key: str) -> AsyncGenerator[None]:
+        while key in self._held:
+            await self._held[key].wait()
+        released = self._held[key] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._held[key]
+            released.set()
+
+
+@attrs.frozen(eq=False)
+class _Arrival:
+    settled: asyncio.Event
+    earlier: "set[_Arrival]"  # those that it waits for
+
+
+@attrs.frozen
+class Arrivals:
+    """The last delivery to arrive for each key; a key takes no memory once nobody need wait for it."""
+
+    _last: dict[str, _Arrival] = attrs.field(factory=dict[str, _Arrival], init=False)
+
+    @asynccontextmanager
+    async def hold(self, keys: Collection[str], settled: asyncio.Event) -> AsyncGenerator[None]:
+        """Enter the block once the earlier deliveries with one of the keys are settled; `settled` is set at its end.
+
+        The delivery arrives when this is entered, before anything is awaited.
+
+        Args:
+            keys: the keys of the delivery.
+            settled: tells later deliveries not to wait for this one; a caller may set it earlier.
+        """
+        arrival = _Arrival(settled, {self._last[key] for key in keys if key in self._last})
+        self._last.update(dict.fromkeys(keys, arrival))
+        try:
+            await _wait_for(arrival.earlier)
+            yield
+        finally:
+            settled.set()
+            for key in keys:
+                if self._last.get(key) is arrival:
+                    del self._last[key]
+
+
+async def _wait_for(arrivals: set[_Arrival]) -> None:
+    while arrivals:
+        arrival = next(iter(arrivals))
+        await arrival.settled.wait()
+        arrivals |= arrival.earlier  # it was settled by its caller, and would have waited for these
+        arrivals.discard(arrival)
+
+
+_SEPARATOR = "\x1f"  # the name of an app contains none
+
+
+def build_event_key(app: str, key: str) -> str:
+    """Return the key of an event.
+
+    Args:
+        app: the app that signed it; empty for the first one.
+        key: the key that the service gave it.
+    """
+    return f"{_SEPARATOR}{app}{_SEPARATOR}{key}" if app or key.startswith(_SEPARATOR) else key
+
+
+def parse_event_key(key: str) -> str:
+    """Return the key that the service gave an event."""
+    return key.split(_SEPARATOR, 2)[2] if key.startswith(_SEPARATOR) else key
+
+
+def name_keys(keys: Sequence[SigningKey]) -> Mapping[SigningKey, tuple[str, str]]:
+    """Return the id of each signing key and the app that it stands for, empty for the first.
+
+    Raises:
+        InvalidArgument: there are several keys, and one lacks its app or has the id of another.
+    """
+    if len(keys) > 1 and not all(key.app for key in keys):
+        raise InvalidArgument(
+            "keys",
+            "must each name their app, since there are several: SigningKey(secret, app=NAME), with the same name for a "
+            "former secret",
+        )
+    ids = [key.key_id or f"key-{position}" for position, key in enumerate(keys, 1)]
+    if len({*ids}) < len(ids):
+        raise InvalidArgument("keys", "must not have the same key_id")
+    first = keys[0].app
+    return {key: (key_id, "" if key.app == first else str(key.app)) for key, key_id in zip(keys, ids, strict=True)}
+
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """A generated customer file, as messy as real ones.
 
-The values in `values.json` were drawn once from Faker (`first_name`, `last_name`, `domain_word` under
+The values in `messy_file.json` were drawn once from Faker (`first_name`, `last_name`, `domain_word` under
 `.example`, `phone_number` where it is valid in E.164) for ten locales: cs_CZ, de_DE, en_GB, es_ES, fr_FR, it_IT, pl_PL,
 pt_BR, sv_SE, tr_TR, each with the seed 7.
 """
@@ -79,7 +79,7 @@ class MessyFile:
                 known.append((name.upper(), f" {email.upper()}", phone[:-1] + str((int(phone[-1]) + 1) % 10)))
 
     def _persons(self, dice: random.Random) -> Iterator[tuple[str, str, str]]:
-        values: dict[str, list[str]] = json.loads(files("svc_async.cli.demo").joinpath("values.json").read_bytes())
+        values: dict[str, list[str]] = json.loads(files("svc_async.cli").joinpath("messy_file.json").read_bytes())
         firsts, lasts, domains, phones = (
             dice.choices(values[name], k=self.rows) for name in ("first_names", "last_names", "domains", "phones")
         )

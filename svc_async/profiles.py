@@ -14,37 +14,36 @@ Settings are taken from one place and never mixed with another. The variable `SV
 import logging
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import attrs
+
+from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials, UserCredentials
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.printable import clean, shorten
 from svc_async.private_files import check_replaceable, create_folder, is_exposed, report_os_error, write_private
-from svc_async.profiles.connection import (
-    APP,
-    CLIENT,
-    HOSTS,
-    TOKEN,
-    TRY,
-    ConnectionSettings,
-    check_state_url,
-    parse_settings,
-)
-from svc_async.profiles.toml_text import edit_table
+from svc_async.store.database_url import DatabaseUrl
 from svc_async.value_rules import NAME, TEXT_BY_TEXT, instance_of, or_none
 from svc_async.wire.base_urls import Endpoints, proxy_url
 from svc_async.wire.route import Surface
 
 __all__ = [
+    "APP",
+    "CLIENT",
+    "HOSTS",
     "SETTINGS",
+    "TOKEN",
+    "TRY",
     "ConnectionSettings",
     "check",
     "check_state_url",
     "default_path",
+    "edit_table",
     "find",
     "find_proxies",
     "find_state_url",
@@ -52,10 +51,166 @@ __all__ = [
     "from_profile",
     "from_variable",
     "is_stored",
+    "parse_settings",
     "remove",
     "set_variables",
     "write",
 ]
+
+T = TypeVar("T")
+
+TRY = "or try without credentials: Session.sandbox()"
+APP = ("consumer_key", "consumer_secret")
+CLIENT = ("client_id", "client_secret")
+TOKEN = ("access_token", "access_token_secret")
+HOSTS = ("base_url", "ads_url")
+
+_APP_FIELDS: Mapping[str, str] = {name: name for name in (*APP, *CLIENT)}
+_USER_FIELDS: Mapping[str, str] = {
+    **{name: name for name in APP},
+    "token": "access_token",
+    "token_secret": "access_token_secret",
+}
+_BEARER_FIELDS: Mapping[str, str] = {"token": "bearer_token"}
+_HOST_FIELDS: Mapping[str, str] = {name: name for name in (*HOSTS, "ads_sandbox_url")}
+"""The setting of each field of the credentials and of the endpoints."""
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionSettings:
+    """The settings of a session from the environment or a profile.
+
+    Attributes:
+        origin: where they were found, for messages.
+        profile: the name of the profile; None is the environment.
+        credentials: the credentials of the user or app.
+        app: the app of the credentials, if it is known.
+        endpoints: the base URLs.
+        state_url: the URL of a shared state, if there is one; it may contain a password.
+    """
+
+    origin: str
+    profile: str | None
+    credentials: Credentials
+    app: AppCredentials | None
+    endpoints: Endpoints
+    state_url: str | None = attrs.field(default=None, repr=False)
+
+
+def parse_settings(
+    name: str | None, settings: Mapping[str, str], spell: Callable[[str], str], *, advice: str = ""
+) -> ConnectionSettings:
+    """Return the settings of a connection.
+
+    Args:
+        name: the profile; None is the environment.
+        settings: the settings by name.
+        spell: returns the name of a setting in messages.
+        advice: what the message adds if settings are missing.
+
+    Raises:
+        InvalidArgument: names the settings that are missing, or the one that cannot be used.
+    """
+    origin = _describe_origin(name)
+    has_app = any(name in settings for name in (*APP, *CLIENT))
+    # Without any setting, the message names those of a user, the most common case.
+    has_user = any(name in settings for name in TOKEN) or not (has_app or "bearer_token" in settings)
+    has_app = has_app or has_user
+    required = (*HOSTS, *(APP if has_app else ()), *(TOKEN if has_user else ()))
+    missing = [spell(name) for name in required if name not in settings]
+    if missing:
+        raise InvalidArgument(
+            "credentials", f"are not complete in {origin}: {', '.join(missing)} missing; set them{advice}, {TRY}"
+        )
+    place = _describe_place(name)
+    build = partial(_build, settings=settings, spell=spell, place=place)
+    app = build(AppCredentials, _APP_FIELDS) if has_app else None
+    user = build(UserCredentials, _USER_FIELDS) if has_user else None
+    bearer = build(BearerToken, _BEARER_FIELDS) if "bearer_token" in settings else None
+    credentials = user or bearer or app
+    assert credentials is not None  # noqa: S101 - what is missing was named above
+    return ConnectionSettings(
+        origin=origin,
+        profile=name,
+        credentials=credentials,
+        app=app,
+        endpoints=build(Endpoints, _HOST_FIELDS),
+        state_url=settings.get("state_url"),
+    )
+
+
+def check_state_url(name: str | None, url: str | None) -> str | None:
+    """Return the URL of the shared state, None if there is none.
+
+    Args:
+        name: the profile that has it; None is the environment.
+        url: the setting.
+
+    Raises:
+        InvalidArgument: it is not the URL of a PostgreSQL database; the message names the setting.
+    """
+    try:
+        if url is not None:
+            DatabaseUrl.parse(url)
+    except InvalidArgument as error:
+        setting = "SVC_STATE_URL" if name is None else "state_url"
+        problem = InvalidArgument(setting, _describe_place(name) + error.rule)
+    else:
+        return url
+    del url  # its password must not be among the locals of a traceback
+    raise problem
+
+
+def _describe_origin(name: str | None) -> str:
+    return "the environment" if name is None else f"the profile {name!r}"
+
+
+def _describe_place(name: str | None) -> str:
+    """Return what a message adds to the name of a setting; the name of a variable says its place."""
+    return "" if name is None else f"of {_describe_origin(name)} "
+
+
+def _build(
+    kind: Callable[..., T],
+    fields: Mapping[str, str],
+    *,
+    settings: Mapping[str, str],
+    spell: Callable[[str], str],
+    place: str,
+) -> T:
+    """Build a value from settings; a message about one of its fields names the setting."""
+    try:
+        return kind(**{field: settings[name] for field, name in fields.items() if name in settings})
+    except InvalidArgument as error:
+        problem = InvalidArgument(spell(fields[error.parameter]), f"{place}{error.rule}", rule_ids=error.rule_ids)
+    raise problem  # outside of the handler: the frames of its cause hold secrets
+
+
+def edit_table(text: str, name: str, added: Mapping[str, str], removed: Iterable[str]) -> str:
+    """Return the text with settings of a table added or removed.
+
+    Args:
+        text: the file, which is TOML.
+        name: the table, which is added at the end if it is not there.
+        added: strings by key; a key that is there gets the new value.
+        removed: keys.
+
+    Raises:
+        InvalidArgument: the library that edits such files is not installed.
+    """
+    try:
+        import tomlkit  # noqa: PLC0415 - of the extra "cli"; profiles are read without it
+    except ImportError:
+        raise InvalidArgument("profile", 'can be changed with the extra "cli": pip install "svc-async[cli]"') from None
+    document = tomlkit.parse(text)
+    if name not in document:
+        document[name] = tomlkit.table()
+    table = document[name]
+    for key, value in added.items():
+        table[key] = value
+    for key in removed:
+        table.pop(key, None)
+    return tomlkit.dumps(document)
 
 
 _SERVICE = (*APP, *CLIENT, *TOKEN, "bearer_token", *HOSTS, "ads_sandbox_url")

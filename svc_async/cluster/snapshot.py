@@ -8,11 +8,12 @@ removals come before the first addition. If a fragment cannot be read, the sync 
 of a fragment that is missing would be removed.
 """
 
+import itertools
 import tempfile
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from itertools import chain
 from operator import getitem
@@ -23,17 +24,98 @@ import attrs
 import msgspec
 
 from svc_async.batch.job import Job
-from svc_async.batch.packing.positions import Positions
+from svc_async.batch.packing.positions import PlainRun, Positions
 from svc_async.batch.report import Failure, Progress
 from svc_async.batch.sync.pages.spill import Blobs
+from svc_async.batch.sync.product_slices import pack_products
 from svc_async.batch.sync.snapshot import Snapshot, SnapshotSlice
+from svc_async.batch.sync.user_slices import pack_users
 from svc_async.cluster.clients import ClusterFailed, check_client, check_workers, describe_error, release
+from svc_async.cluster.encode import create_encoder
+from svc_async.cluster.fragments import list_places, open_fragment, read_slices
 from svc_async.cluster.plan import Fragment, SourcePlan
 from svc_async.cluster.planning import plan_in_thread
-from svc_async.cluster.sync.fragment_slices import FragmentSlices, count_parts, read_fragment
 from svc_async.errors import SvcError
+from svc_async.sources.blocks.files import unusable
 
-__all__ = ["open_snapshot"]
+__all__ = ["FragmentSlices", "count_parts", "open_snapshot", "read_fragment"]
+
+_MAX_CONTENT = 268_435_456
+"""Bytes of the rows of a fragment, which are in the memory of a worker at once."""
+_PART_ROWS = 131_072
+_PART_TEXT = 8_388_608
+"""Bytes of text, which become about as many."""
+
+
+@attrs.frozen
+class FragmentSlices:
+    """Consecutive rows of a fragment.
+
+    Attributes:
+        slices: the rows, in their order.
+        places: where they are in their file, counted from 1: positions as plain values.
+    """
+
+    slices: Sequence[SnapshotSlice]
+    places: Sequence[PlainRun]
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return sum(each.count for each in self.slices)
+
+
+def count_parts(fragment: Fragment) -> int:
+    """Return in how many parts the rows of a fragment are to be returned."""
+    if fragment.end is None:
+        return max(1, -(-fragment.file.source.size // _PART_TEXT))
+    return max(1, -(-(fragment.end - fragment.start) // (_PART_TEXT if fragment.group is None else _PART_ROWS)))
+
+
+def read_fragment(fragment: Fragment, *, job: Job, parts: int = 1) -> Sequence[FragmentSlices]:
+    """Return the rows of a fragment in parts, some of which are empty if it has few rows.
+
+    Args:
+        fragment: the fragment.
+        job: the sync.
+        parts: how many parts.
+
+    Raises:
+        UnusableFile: it cannot be parsed; a sync cannot do without any part of its source.
+        SourceUnavailable: the file cannot be read here and now, or was changed.
+        InvalidArgument: an extra is missing on this machine.
+    """
+    slices: list[SnapshotSlice] = []
+    places: list[Positions] = []
+    first = size = 0
+    with open_fragment(fragment, job) as opened:
+        pack, rows = _open_rows(opened, job)
+        for part in read_slices(rows):
+            slices.append(pack(part))
+            places.append(Positions.pack(list_places(opened, fragment, first, len(part))))
+            first += len(part)
+            size += len(slices[-1].content)
+            if size > _MAX_CONTENT:
+                rule = f"has more than {_MAX_CONTENT >> 20} MiB of rows in one fragment; write smaller row groups"
+                raise unusable(opened.name, rule)
+    ends = [len(slices) * number // parts for number in range(parts + 1)]
+    return [
+        FragmentSlices(slices[start:end], Positions.merge(places[start:end]).to_plain())
+        for start, end in itertools.pairwise(ends)
+    ]
+
+
+def _open_rows(opened: Any, job: Job) -> tuple[Callable[[Sequence[Any]], SnapshotSlice], object]:
+    """Return what packs a slice of rows, and the rows."""
+    if job.target.kind == "catalog":
+        return _pack_products, opened.products()
+    encoder = create_encoder(job).for_rows(opened.columns)
+    return lambda part: pack_users(encoder.hash(part)), opened.rows().rows
+
+
+def _pack_products(part: Sequence[Any]) -> SnapshotSlice:
+    return pack_products(list(part))
+
 
 _RETRIES = 3
 """How often Dask repeats a task that failed: a fragment on a storage that was away for a moment."""

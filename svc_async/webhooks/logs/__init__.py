@@ -1,1 +1,0 @@
-"""What the log of a receiver says, and how often."""
