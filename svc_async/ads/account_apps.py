@@ -35,7 +35,7 @@ class AccountApp(Record):
 _LIST = Listing("/12/accounts/{account_id}/account_apps", AccountApp, checks=(between("count", 1, 1000),))
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class AccountApps:
     """The apps of one account."""
 

@@ -99,7 +99,7 @@ _LIST = Listing(
 )
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class AccountHistory:
     """The changes of one account."""
 

@@ -52,7 +52,7 @@ _GET = Route("GET", _ONE, AccountMedia)
 _DELETE = Route("DELETE", _ONE, AccountMedia)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class AccountMediaItems:
     """The media of one account."""
 

@@ -101,7 +101,7 @@ _UPDATE = Route("PUT", "/12/accounts/{account_id}", Account)
 _DELETE = Route("DELETE", "/12/accounts/{account_id}", Account, surface=Surface.ADS_SANDBOX)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Accounts:
     """The ad accounts of the user."""
 

@@ -51,7 +51,7 @@ class AdvertiserBusinessCategory(Record):
 _LIST = Listing("/12/advertiser_business_categories", AdvertiserBusinessCategory)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class AdvertiserBusinessCategories:
     """All business categories."""
 

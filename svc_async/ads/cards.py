@@ -273,7 +273,7 @@ _UPDATE = Route("PUT", _ONE, Card, json=True, checks=_CONTENT)
 _DELETE_IMAGE_CONVERSATION = Route("DELETE", "/12/accounts/{account_id}/cards/image_conversation/{card_id}", Card)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Cards:
     """The cards of one account."""
 

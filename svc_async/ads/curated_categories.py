@@ -32,7 +32,7 @@ class CuratedCategory(Record):
 _GET = Route("GET", "/12/accounts/{account_id}/curated_categories/{curated_category_id}", CuratedCategory)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class CuratedCategories:
     """The curated categories that one account can use."""
 

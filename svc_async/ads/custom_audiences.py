@@ -87,7 +87,7 @@ USERS_BATCH = Route(
 """The route that sends up to 2,500 operations and 5,000,000 bytes (contract `custom_audience_users.batch`)."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class CustomAudiences:
     """The custom audiences of one account."""
 

@@ -90,7 +90,7 @@ USERS_BATCH = Listing(
 """The route that sends operations; its answer has the counts of each (contract `do_not_reach_users.batch`)."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class DoNotReachLists:
     """The do-not-reach lists of one account."""
 

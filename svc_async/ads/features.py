@@ -52,7 +52,7 @@ _ADD = Listing(_ALL, FeatureKey, method="POST", surface=Surface.ADS_SANDBOX, che
 _REMOVE = Listing(_ALL, FeatureKey, method="DELETE", surface=Surface.ADS_SANDBOX, checks=(not_empty("feature_keys"),))
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Features:
     """The features of one account."""
 

@@ -46,7 +46,7 @@ _SEARCH = Route(
 )
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class KeywordInsightsSearch:
     """The insights into keywords."""
 

@@ -33,7 +33,7 @@ _UPDATE = Route("PUT", _ONE, LineItemCuratedCategory)
 _DELETE = Route("DELETE", _ONE, LineItemCuratedCategory)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class LineItemCuratedCategories:
     """The curated categories that line items of one account run in."""
 

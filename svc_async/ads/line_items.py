@@ -170,7 +170,7 @@ _UPDATE = Route(
 _DELETE = Route("DELETE", _ONE, LineItem)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class LineItems:
     """The line items of one account."""
 

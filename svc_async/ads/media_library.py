@@ -74,7 +74,7 @@ _UPDATE = Route("PUT", _ONE, MediaLibraryObject, checks=_TEXTS)
 _DELETE = Route("DELETE", _ONE, MediaLibraryObject)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class MediaLibrary:
     """The media of one account."""
 

@@ -28,7 +28,7 @@ class PlacementGroup(Record):
 _LIST = Listing("/12/line_items/placements", PlacementGroup)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Placements:
     """The placements of all product types."""
 

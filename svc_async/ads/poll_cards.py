@@ -74,7 +74,7 @@ _CREATE = Route(
 _DELETE: Route[PollCard | None] = Route("DELETE", _ONE, PollCard, reply=Reply.UNSTATED)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class PollCards:
     """The poll cards of one account."""
 

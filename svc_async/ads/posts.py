@@ -83,7 +83,7 @@ _CREATE = Route(
 _UPDATE_NAME = Route("PUT", "/12/accounts/{account_id}/posts/{post_id}/name", Post, checks=(length("name", 80),))
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Posts:
     """The posts of one account."""
 

@@ -27,7 +27,7 @@ _UPDATE = Route("PUT", _ONE, ProductCatalog)
 _DELETE = Route("DELETE", _ONE, ProductCatalog)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class ProductCatalogs:
     """The product catalogs that the user may use."""
 

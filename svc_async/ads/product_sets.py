@@ -107,7 +107,7 @@ _CREATE = Route(
 _UPDATE = Route("PUT", _ONE, ProductSet, json=True)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class ProductSets:
     """The product sets of one catalog."""
 

@@ -364,7 +364,7 @@ DELETE = Route("DELETE", _ALL, ProductDeleteResults, json=True, decides=True)
 """The route that deletes products for good (contract `products.delete`)."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class CatalogProducts:
     """The products of one catalog, in single requests."""
 

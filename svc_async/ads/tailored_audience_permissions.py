@@ -52,7 +52,7 @@ _CREATE = Route("POST", _ALL, TailoredAudiencePermission)
 _DELETE = Route("DELETE", _ONE, TailoredAudiencePermission)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class TailoredAudiencePermissions:
     """The permissions of one audience; only its owner may grant and revoke them (contract TAP-03)."""
 

@@ -72,7 +72,7 @@ _CREATE = Route(
 _UPDATE = Route("PUT", _ONE, VideoConversationCard, checks=_TEXTS)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class VideoConversationCards:
     """The video conversation cards of one account."""
 

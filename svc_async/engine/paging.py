@@ -24,7 +24,7 @@ _LIMIT = or_none(whole_number(0), "all")
 _LOOP = "pagination loop: the service returned the cursor it was called with"
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Pager(Generic[T]):
     """A lazy listing: iterate over it, and its pages are fetched as needed; await it for the first page.
 
@@ -158,7 +158,7 @@ class Pager(Generic[T]):
         return attrs.evolve(page, answer=answer)
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class CountedPager(Pager[T]):
     """A listing that the service counts on request."""
 

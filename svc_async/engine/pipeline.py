@@ -46,7 +46,7 @@ _log = logging.getLogger("svc_async")
 _TOO_MANY_REQUESTS = int(HTTPStatus.TOO_MANY_REQUESTS)  # the look-up in the enum takes longer than the comparison
 
 
-@attrs.frozen(kw_only=True, repr=False)  # every service holds one, and the URL of a proxy may contain a password
+@attrs.frozen(eq=False, kw_only=True, repr=False)  # every service has one; the URL of a proxy may contain a password
 class Pipeline:
     """Sends the requests of one session.
 

@@ -259,7 +259,7 @@ class OpenStream:
             raise StreamDropped("the stream was cut off") from error
 
 
-@attrs.define(repr=False)
+@attrs.define(eq=False, repr=False)
 class Transport:
     """A pool of connections to the service; to be opened in the running event loop.
 

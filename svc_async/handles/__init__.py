@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class CustomAudienceHandle:
     """One custom audience of one account."""
 
@@ -48,7 +48,7 @@ class CustomAudienceHandle:
         return audiences.targeted(self.custom_audience_id, with_active=with_active)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class TailoredAudienceHandle:
     """One tailored audience of one account."""
 
@@ -65,7 +65,7 @@ class TailoredAudienceHandle:
         return services.TailoredAudiencePermissions(self._pipeline, self.account_id, self.tailored_audience_id)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class DoNotReachListHandle:
     """One do-not-reach list of one account."""
 
@@ -90,7 +90,7 @@ class DoNotReachListHandle:
         return await services.DoNotReachLists(self._pipeline, self.account_id).delete(self.do_not_reach_list_id)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class ProductCatalogHandle:
     """One product catalog."""
 
@@ -112,7 +112,7 @@ class ProductCatalogHandle:
         return services.ProductSets(self._pipeline, self.product_catalog_id)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class AccountHandle:
     """One ad account."""
 

@@ -114,7 +114,7 @@ _UPDATE = Route(
 _DELETE = Route("DELETE", _ONE, DeletedSubscription, surface=Surface.BASE)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Subscriptions:
     """The subscriptions of the app."""
 
@@ -177,7 +177,7 @@ _STREAM: Route[Any] = Route("GET", "/2/activity/stream", None, surface=Surface.B
 _MAX_CONNECTIONS = 2  # Unspecified: how many may be open at once (contract UNS-stream-protocol).
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Activity:
     """The activity of users."""
 

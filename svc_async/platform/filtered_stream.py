@@ -137,7 +137,7 @@ _DELETE_CHECKS = (find_wrong_text, not_empty("ids"))
 _LIST = Listing(_ALL, StreamRule, surface=Surface.BASE, reply=Reply.META_PAGE)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Rules:
     """The rules of the stream, which belong to the app."""
 
@@ -203,7 +203,7 @@ _STREAM: Route[Any] = Route("GET", "/2/tweets/search/stream", None, surface=Surf
 _MAX_CONNECTIONS = 1  # Unspecified: how many may be open at once (contract UNS-stream-protocol).
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class FilteredStream:
     """The posts that match rules."""
 

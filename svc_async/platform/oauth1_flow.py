@@ -106,7 +106,7 @@ _AUTHORIZE: Route[None] = Route("GET", "/oauth/authorize", None, surface=Surface
 _AUTHENTICATE: Route[None] = Route("GET", "/oauth/authenticate", None, surface=Surface.BASE)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class OAuth1Flow:
     """The steps by which a user grants an app access, and the token's invalidation."""
 

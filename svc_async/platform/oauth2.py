@@ -95,7 +95,7 @@ async def refresh_user_token(
     return await _send_grant(pipeline, client, request, previous=credentials)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class OAuth2:
     """Tokens of OAuth 2.0."""
 

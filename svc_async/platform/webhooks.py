@@ -169,7 +169,7 @@ _REPLAY_OLD = Route(
 )
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Webhooks:
     """The webhooks of the app; their calls carry its bearer token (contract AUTH-25)."""
 

@@ -297,6 +297,26 @@ async def test_an_awaited_pager_is_its_first_page(categories: LineItemCuratedCat
     assert sandbox.requests[before].path.endswith("/line_item_curated_categories")
 
 
+async def test_first_pages_are_gathered(session: Session) -> None:
+    pages = await asyncio.gather(session.accounts.list(), session.accounts.list())
+    assert [account.id for account in pages[0].items] == [account.id for account in pages[1].items] != []
+
+
+async def test_services_handles_and_pagers_are_kept_in_sets(session: Session, account: AccountHandle) -> None:
+    audience = account.custom_audience("a1")
+    objects = {
+        session.accounts,
+        session.webhooks,
+        account,
+        account.cards,
+        audience,
+        audience.users,
+        audience.targeted(),
+    }
+    assert account in objects
+    assert len(objects) == 7
+
+
 async def test_a_pager_shows_what_it_lists_and_no_parameters(session: Session) -> None:
     assert repr(session.accounts.list(q="secret")) == "<CountedPager of Account: GET /12/accounts>"
     assert repr(session.iterate("/12/accounts")) == "<Pager of records: GET /12/accounts>"

@@ -57,7 +57,7 @@ T = TypeVar("T")
 ProductKeys = Iterable[str] | AsyncIterable[str] | ArrowTable | Path
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Products(CatalogProducts):
     """The products of one catalog.
 

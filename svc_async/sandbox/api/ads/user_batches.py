@@ -39,7 +39,7 @@ _IS_HASH = re.compile(r"[0-9A-Fa-f]{64}").fullmatch
 _MONTHS = 12
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(eq=False, kw_only=True)
 class Rules:
     """The rules that a group may break."""
 
