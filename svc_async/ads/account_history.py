@@ -78,11 +78,11 @@ class AccountHistoryEntry(Record):
     """
 
     change_by: AccountHistoryChangeBy | None = None
-    changes: Mapping[str, Any] | None = None
+    changes: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
     change_time: Timestamp
     entity_id: str
     entity: str
-    entity_data: Mapping[str, Any] | None = None
+    entity_data: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
     change_type: HistoryChangeType
 
     def campaign(self) -> CampaignSnapshot | None:

@@ -1,7 +1,5 @@
 """The business categories that pre-roll advertisers choose from."""
 
-from collections.abc import Sequence
-
 import attrs
 
 from svc_async.engine.paging import Pager
@@ -45,7 +43,7 @@ class AdvertiserBusinessCategory(Record):
 
     id: str
     name: AdvertiserBusinessCategoryName
-    iab_categories: Sequence[str] = ()
+    iab_categories: tuple[str, ...] = ()
 
 
 _LIST = Listing("/12/advertiser_business_categories", AdvertiserBusinessCategory)

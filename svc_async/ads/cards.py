@@ -148,7 +148,7 @@ class CardComponentMedia(Record):
 
     type: CardComponentType = CardComponentType.MEDIA
     media_key: str
-    media_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=READ_ONLY)
+    media_metadata: Mapping[str, Any] | None = attrs.field(default=None, hash=False, metadata=READ_ONLY)
 
 
 @attrs.frozen(kw_only=True)
@@ -160,8 +160,8 @@ class CardComponentSwipeableMedia(Record):
     """
 
     type: CardComponentType = CardComponentType.SWIPEABLE_MEDIA
-    media_keys: Sequence[str]
-    media_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=READ_ONLY)
+    media_keys: tuple[str, ...]
+    media_metadata: Mapping[str, Any] | None = attrs.field(default=None, hash=False, metadata=READ_ONLY)
 
 
 @attrs.frozen(kw_only=True)
@@ -201,7 +201,7 @@ class Card(Record):
     name: str | None = None
     card_uri: str | None = None
     card_type: CardType | None = None
-    components: Sequence[CardComponent] = ()
+    components: tuple[CardComponent, ...] = attrs.field(default=(), hash=False)
     created_at: Timestamp
     updated_at: Timestamp
     deleted: bool

@@ -1,7 +1,5 @@
 """Curated categories: groups of publishers that line items can run with."""
 
-from collections.abc import Sequence
-
 import attrs
 
 from svc_async.engine.pipeline import Pipeline
@@ -22,8 +20,8 @@ class CuratedCategory(Record):
     id: str
     name: str | None = None
     description: str | None = None
-    country_codes: Sequence[str] = ()
-    publisher_user_ids: Sequence[str] = ()
+    country_codes: tuple[str, ...] = ()
+    publisher_user_ids: tuple[str, ...] = ()
     videos_monetized_in_last_thirty_days: int | None = None
     created_at: Timestamp
     updated_at: Timestamp

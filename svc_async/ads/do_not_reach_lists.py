@@ -44,8 +44,8 @@ class DoNotReachList(Record):
     name: str | None = None
     description: str | None = None
     targetable: bool
-    reasons_not_targetable: Sequence[NotTargetableReason] = ()
-    list_size: Any = None
+    reasons_not_targetable: tuple[NotTargetableReason, ...] = ()
+    list_size: Any = attrs.field(default=None, hash=False)
     created_at: Timestamp
     updated_at: Timestamp
     deleted: bool

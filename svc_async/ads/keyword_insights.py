@@ -29,8 +29,8 @@ class KeywordInsights(Record):
         tweet_volume: how often the keywords themselves were used, one number per period.
     """
 
-    related_keywords: Sequence[str] = ()
-    tweet_volume: Sequence[int] = ()
+    related_keywords: tuple[str, ...] = ()
+    tweet_volume: tuple[int, ...] = ()
 
 
 _SEARCH = Route(

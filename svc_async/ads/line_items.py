@@ -119,7 +119,7 @@ class LineItem(Record):
     objective: LineItemObjective | None = None
     goal: LineItemGoal | None = None
     product_type: AdProductType | None = None
-    placements: Sequence[Placement] = ()
+    placements: tuple[Placement, ...] = ()
     entity_status: EntityStatus | None = None
     bid_strategy: BidStrategy | None = None
     bid_amount_local_micro: int | None = None
@@ -135,11 +135,11 @@ class LineItem(Record):
     daily_budget_amount_local_micro: int | None = None
     advertiser_user_id: str | None = None
     advertiser_domain: str | None = None
-    categories: Sequence[str] = ()
+    categories: tuple[str, ...] = ()
     android_app_store_identifier: str | None = None
     ios_app_store_identifier: str | None = None
-    primary_web_event_tag: Any = None
-    automatic_post_promotion: Any = None
+    primary_web_event_tag: Any = attrs.field(default=None, hash=False)
+    automatic_post_promotion: Any = attrs.field(default=None, hash=False)
     creative_source: CreativeSource | None = None
     created_at: Timestamp
     updated_at: Timestamp

@@ -1,7 +1,5 @@
 """Where line items may appear."""
 
-from collections.abc import Sequence
-
 import attrs
 
 from svc_async.ads.vocabulary import AdProductType, Placement
@@ -22,7 +20,7 @@ class PlacementGroup(Record):
     """
 
     product_type: AdProductType
-    placements: Sequence[Sequence[Placement]] = ()
+    placements: tuple[tuple[Placement, ...], ...] = ()
 
 
 _LIST = Listing("/12/line_items/placements", PlacementGroup)

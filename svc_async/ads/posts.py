@@ -59,8 +59,8 @@ class Post(Record):
     full_text: str | None = None
     name: str | None = None
     created_at: Timestamp | None = None
-    entities: Any = None
-    user: Mapping[str, Any] | None = None
+    entities: Any = attrs.field(default=None, hash=False)
+    user: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
     nullcast: bool | None = None
     # Unspecified: the name of this field is not exact (UNS-post-type-field).
     tweet_type: PostPublicationType | None = None

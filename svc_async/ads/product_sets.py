@@ -84,8 +84,8 @@ class ProductSet(Record):
     name: str | None = None
     description: str | None = None
     type: ProductSetType
-    product_ids: Sequence[str] | None = None
-    filters: Sequence[ProductSetFilter] | None = None
+    product_ids: tuple[str, ...] | None = None
+    filters: tuple[ProductSetFilter, ...] | None = None
     processing_status: ProductSetProcessingStatus | None = None
 
 

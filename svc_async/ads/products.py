@@ -155,8 +155,8 @@ class Product(Record):
 class ProductUpsertResult(Record):
     """The result for one product; the forms of `warnings` and `errors` are not documented."""
 
-    warnings: Any = None
-    errors: Any = None
+    warnings: Any = attrs.field(default=None, hash=False)
+    errors: Any = attrs.field(default=None, hash=False)
     product_key: str | None = None
     id: str | None = None
     status: ProductUpsertStatus
@@ -166,7 +166,7 @@ class ProductUpsertResult(Record):
 class ProductUpsertResults(Record):
     """The results for the products of one request (contract PROD-08c)."""
 
-    products_response: Sequence[ProductUpsertResult]
+    products_response: tuple[ProductUpsertResult, ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -174,15 +174,15 @@ class ProductDeleteResult(Record):
     """The result for one key; the forms of `failed_product_key` and `message` are not documented."""
 
     product_key: str | None = None
-    failed_product_key: Any = None
-    message: Any = None
+    failed_product_key: Any = attrs.field(default=None, hash=False)
+    message: Any = attrs.field(default=None, hash=False)
 
 
 @attrs.frozen(kw_only=True)
 class ProductDeleteResults(Record):
     """The results for the keys of one request (contract PROD-11)."""
 
-    delete_products: Sequence[ProductDeleteResult]
+    delete_products: tuple[ProductDeleteResult, ...]
 
 
 _PRICE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ([A-Z]{3})")

@@ -18,7 +18,7 @@ that type, with the reason in `problem`; the router passes it to the handlers of
 never contains what people wrote, nor does its table in a notebook.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -172,14 +172,14 @@ class EventPost(Record):
     reply_settings: str | None = None
     possibly_sensitive: bool | None = None
     paid_partnership: bool | None = None
-    display_text_range: Sequence[int] | None = None
-    edit_history_post_ids: Sequence[str] | None = None
-    edit_controls: Mapping[str, Any] | None = None
-    public_metrics: Mapping[str, Any] | None = None
-    entities: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    display_text_range: tuple[int, ...] | None = None
+    edit_history_post_ids: tuple[str, ...] | None = None
+    edit_controls: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
+    public_metrics: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
+    entities: Mapping[str, Any] | None = attrs.field(default=None, hash=False, repr=False)
     in_reply_to_post_id: str | None = None
     in_reply_to_user_id: str | None = None
-    referenced_posts: Sequence[Mapping[str, Any]] | None = None
+    referenced_posts: tuple[Mapping[str, Any], ...] | None = attrs.field(default=None, hash=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -214,7 +214,7 @@ class Event:
 
     key: str
     event_type: str
-    raw: Mapping[str, Any] = attrs.field(repr=False)
+    raw: Mapping[str, Any] = attrs.field(hash=False, repr=False)
     replayed: bool = False
     problem: str | None = None
     misfits: tuple[str, ...] = ()
@@ -246,8 +246,8 @@ class ActivityEvent(Event):
     event_uuid: str | None = None
     filter: EventFilter = attrs.field(factory=EventFilter)
     tag: str | None = None
-    payload: Any = attrs.field(default=None, repr=False)
-    includes: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    payload: Any = attrs.field(default=None, hash=False, repr=False)
+    includes: Mapping[str, Any] | None = attrs.field(default=None, hash=False, repr=False)
 
     @property
     def user_id(self) -> str | None:
@@ -278,8 +278,8 @@ class DirectMessage(ActivityEvent):
         users: the users they mention, by id, in the service's form.
     """
 
-    direct_message_events: Sequence[Mapping[str, Any]] = attrs.field(repr=False)
-    users: Mapping[str, Any] = attrs.field(factory=dict[str, Any], repr=False)
+    direct_message_events: tuple[Mapping[str, Any], ...] = attrs.field(hash=False, repr=False)
+    users: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False, repr=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -292,7 +292,7 @@ class SpaceEvent(ActivityEvent):
     """
 
     broadcast_id: str
-    user: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    user: Mapping[str, Any] | None = attrs.field(default=None, hash=False, repr=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -304,8 +304,8 @@ class ProfileUpdated(ActivityEvent):
         after: its new value.
     """
 
-    before: Any = attrs.field(default=None, repr=False)
-    after: Any = attrs.field(default=None, repr=False)
+    before: Any = attrs.field(default=None, hash=False, repr=False)
+    after: Any = attrs.field(default=None, hash=False, repr=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -318,7 +318,7 @@ class MatchedPost(Event):
     """
 
     post: EventPost
-    matching_rules: Sequence[MatchingRule]
+    matching_rules: tuple[MatchingRule, ...]
 
     @property
     def user_id(self) -> str | None:
@@ -336,7 +336,7 @@ class AccountActivity(Event):
     """
 
     for_user_id: str
-    events: Mapping[str, Any] = attrs.field(repr=False)
+    events: Mapping[str, Any] = attrs.field(hash=False, repr=False)
 
     @property
     def user_id(self) -> str | None:

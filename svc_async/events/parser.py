@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import attrs
@@ -152,7 +152,7 @@ class _Subscriber(Record):
 @attrs.frozen(kw_only=True)
 class _Match(Record):
     data: EventPost
-    matching_rules: Sequence[MatchingRule] = attrs.field(metadata=EXACT)
+    matching_rules: tuple[MatchingRule, ...] = attrs.field(metadata=EXACT)
 
 
 def _decode_object(body: bytes) -> _Object:

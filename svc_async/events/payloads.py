@@ -80,7 +80,7 @@ def _is_wrapped(user: object) -> bool:
 
 @attrs.frozen(kw_only=True)
 class _Messages(Record):
-    direct_message_events: Sequence[Mapping[str, Any]]
+    direct_message_events: tuple[Mapping[str, Any], ...]
     users: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
 
 
@@ -88,7 +88,7 @@ class _Messages(Record):
 class _Signals(Record):
     """The payload of `dm.read` and `dm.indicate_typing`, which is shown nowhere."""
 
-    direct_message_events: Sequence[Mapping[str, Any]] = ()
+    direct_message_events: tuple[Mapping[str, Any], ...] = ()
     users: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
 
 

@@ -13,7 +13,7 @@
 Of their records, only the ids without which they say nothing are required.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -65,10 +65,10 @@ class EventUser(Record):
     profile_banner_url: str | None = attrs.field(default=None, repr=False)
     pinned_post_id: str | None = None
     most_recent_post_id: str | None = None
-    public_metrics: Mapping[str, Any] | None = None
-    affiliation: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
-    entities: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
-    profile_geo_enrichment: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    public_metrics: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
+    affiliation: Mapping[str, Any] | None = attrs.field(default=None, hash=False, repr=False)
+    entities: Mapping[str, Any] | None = attrs.field(default=None, hash=False, repr=False)
+    profile_geo_enrichment: Mapping[str, Any] | None = attrs.field(default=None, hash=False, repr=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -99,7 +99,7 @@ class ChatMessage(Record):
     conversation_key_version: str | None = None
     encoded_event: str | None = attrs.field(default=None, repr=False)
     conversation_key_change_event: str | None = attrs.field(default=None, repr=False)
-    message_event_signature: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    message_event_signature: Mapping[str, Any] | None = attrs.field(default=None, hash=False, repr=False)
 
 
 class BroadcastState(OpenEnum):
@@ -158,8 +158,8 @@ class News(Record):
     category: str | None = None
     hook: str | None = None
     summary: str | None = None
-    contexts: Mapping[str, Any] | None = None
-    cluster_posts_results: Sequence[Mapping[str, Any]] | None = None
+    contexts: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
+    cluster_posts_results: tuple[Mapping[str, Any], ...] | None = attrs.field(default=None, hash=False)
     updated_at: Timestamp | None = None
     disclaimer: str | None = None
 

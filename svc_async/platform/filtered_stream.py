@@ -92,8 +92,8 @@ class AddedRules:
         sent: when the service answered.
     """
 
-    created: Sequence[StreamRule]
-    not_created: Sequence[RefusedRule]
+    created: tuple[StreamRule, ...]
+    not_created: tuple[RefusedRule, ...]
     summary: RuleSummary
     sent: Timestamp | None = None
 
@@ -107,7 +107,7 @@ class DeletedRules:
         sent: when the service answered.
     """
 
-    not_deleted: Sequence[RefusedRule]
+    not_deleted: tuple[RefusedRule, ...]
     summary: RuleSummary
     sent: Timestamp | None = None
 
@@ -120,7 +120,7 @@ class _ChangeMeta(Record):
 
 @attrs.frozen(kw_only=True)
 class _RuleChanges(Record):
-    data: Sequence[StreamRule] = attrs.field(default=(), metadata=EXACT)
+    data: tuple[StreamRule, ...] = attrs.field(default=(), metadata=EXACT)
     meta: _ChangeMeta = _ChangeMeta()
     errors: Sequence[Mapping[str, Any]] = ()
 
@@ -188,12 +188,12 @@ class Rules:
         problem = first_problem(_DELETE_CHECKS, {"ids": [*ids], "dry_run": dry_run})
         changed = await self._pipeline.send(request.with_problem(problem))
         return DeletedRules(
-            not_deleted=[
+            not_deleted=tuple(
                 _parse_refusal(position, error)
                 for position, rule_id in enumerate(ids)
                 for error in changed.errors
                 if rule_id in _find_subjects(error)
-            ],
+            ),
             summary=changed.meta.summary,
             sent=changed.meta.sent,
         )
@@ -275,7 +275,7 @@ class FilteredStream:
         return EventStream.from_route(self._pipeline, _STREAM, max_connections=_MAX_CONNECTIONS, settings=settings)
 
 
-def _find_not_created(values: Sequence[Any], changed: _RuleChanges) -> Sequence[RefusedRule]:
+def _find_not_created(values: Sequence[Any], changed: _RuleChanges) -> tuple[RefusedRule, ...]:
     created = Counter(rule.value for rule in changed.data)
     refused: list[RefusedRule] = []
     for position, value in enumerate(values):
@@ -283,7 +283,7 @@ def _find_not_created(values: Sequence[Any], changed: _RuleChanges) -> Sequence[
         if created[value] < 0:
             error = next((error for error in changed.errors if value in _find_subjects(error)), {})
             refused.append(_parse_refusal(position, error))
-    return refused
+    return tuple(refused)
 
 
 def _find_subjects(error: Mapping[str, Any]) -> Sequence[Any]:

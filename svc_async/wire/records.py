@@ -92,7 +92,10 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @attrs.frozen(kw_only=True, slots=False)
 class Record:
-    """Base class of the attrs classes of records: a record of the service as of the time of the answer."""
+    """Base class of the attrs classes of records: a record of the service as of the time of the answer.
+
+    Records are hashable: arrays are read as tuples, and fields with mappings or any JSON are compared but not hashed.
+    """
 
     _extra: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
 

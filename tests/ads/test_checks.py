@@ -59,7 +59,7 @@ def build_button(**changes: Any) -> list[Any]:
 
 
 def build_swipeable(size: int) -> CardComponentSwipeableMedia:
-    return CardComponentSwipeableMedia(media_keys=[f"13_{number}" for number in range(size)])
+    return CardComponentSwipeableMedia(media_keys=tuple(f"13_{number}" for number in range(size)))
 
 
 PRODUCT = Product(

@@ -116,7 +116,7 @@ async def test_a_key_that_is_said_to_be_deleted_and_not_deleted_is_sent_again() 
     shop = FakeCatalog()
     await shop.products().upsert([product(0), product(1)])
     said = ProductDeleteResult(failed_product_key="k-sku-1", message="no")
-    shop.script[2] = lambda answer: ProductDeleteResults(delete_products=[*answer.delete_products, said])
+    shop.script[2] = lambda answer: ProductDeleteResults(delete_products=(*answer.delete_products, said))
 
     report = await shop.products().delete(["k-sku-0", "k-sku-1"], **ONCE)
 

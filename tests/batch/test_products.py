@@ -360,7 +360,7 @@ async def test_the_attribute_that_the_service_names_is_that_of_the_failure(
 async def test_a_key_that_was_not_deleted_has_failed_in_whatever_form_it_is_reported(
     products: Products, shop: FakeCatalog, result: ProductDeleteResult, failed: bool
 ) -> None:
-    shop.always = lambda _: ProductDeleteResults(delete_products=[result])
+    shop.always = lambda _: ProductDeleteResults(delete_products=(result,))
     report = await products.delete(["k"])
 
     assert (report.failed, report.accepted) == (failed, not failed)

@@ -170,7 +170,7 @@ async def test_a_component_without_its_media_does_not_hide_the_cards(service: Sc
     found = await session.account("a").cards.list().collect()
 
     assert [card.id for card in found] == ["0", "1", "2"]
-    assert found[1].components == [broken]
+    assert found[1].components == (broken,)
     assert len(service.requests) == 1
 
 

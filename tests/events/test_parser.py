@@ -72,7 +72,7 @@ def test_payloads_are_parsed_into_fields() -> None:
         parse_one(encode_body(activity(name))) for name in ("dm.received", "spaces.end", "profile.update.screenname")
     )
     assert isinstance(message, DirectMessage)
-    assert message.direct_message_events == [{"id": "5", "text": "hush"}]
+    assert message.direct_message_events == ({"id": "5", "text": "hush"},)
     assert message.users == {"7": {"name": "Ann"}}
     assert isinstance(space, SpaceEvent)
     assert (space.broadcast_id, space.user) == ("1B", {"data": {"id": "7"}})

@@ -53,7 +53,7 @@ def test_a_record_has_the_fields_of_the_contract(record: str) -> None:
 def test_a_repost_refers_to_the_original() -> None:
     event = parse("post.repost.create")
     assert isinstance(event, public.PostMentioned)
-    assert event.post.referenced_posts == [{"type": "replied_to", "id": "x"}]
+    assert event.post.referenced_posts == ({"type": "replied_to", "id": "x"},)
     assert parse("post.delete").post.author_id == "x"
 
 

@@ -35,8 +35,8 @@ async def test_rules_are_added(service: ScriptedServer) -> None:
 
     assert (seen.json, seen.query) == ({"add": [{"value": "cat", "tag": "pets"}, {"value": "dog"}]}, {})
     assert seen.authorization == "Bearer mine"
-    assert added.created == [StreamRule(id="1", value="cat", tag="pets"), StreamRule(id="2", value="dog")]
-    assert (added.not_created, added.summary.created) == ([], 2)
+    assert added.created == (StreamRule(id="1", value="cat", tag="pets"), StreamRule(id="2", value="dog"))
+    assert (added.not_created, added.summary.created) == ((), 2)
     assert added.sent is not None
 
 
@@ -61,11 +61,11 @@ async def test_rules_that_were_not_created_are_named_by_position_and_reason(serv
     async with make_session(service) as session:
         added = await session.filtered_stream.rules.add(["dog", "cat", "cat", "("])
 
-    assert added.not_created == [
+    assert added.not_created == (
         RefusedRule(position=0, code="DuplicateRule", message="DuplicateRule"),
         RefusedRule(position=2),
         RefusedRule(position=3, code="InvalidRule", message="unbalanced"),
-    ]
+    )
 
 
 async def test_no_rule_created_is_an_answer_not_an_error(service: ScriptedServer) -> None:
@@ -147,8 +147,8 @@ async def test_rules_are_deleted_and_those_that_were_not_are_named(service: Scri
             await session.filtered_stream.rules.delete("1")
 
     assert service.requests[0].json == {"delete": {"ids": ["1", "2", "3"]}}
-    assert deleted.not_deleted == [
+    assert deleted.not_deleted == (
         RefusedRule(position=1, message="Rule does not exist"),
         RefusedRule(position=2, code="NotFound", message="NotFound"),
-    ]
+    )
     assert (deleted.summary.deleted, deleted.summary.not_deleted, deleted.summary.created) == (1, 2, None)

@@ -116,7 +116,7 @@ class FakeCatalog:
             for row in rows
         ]
         self.held.update({row["id"]: row for row in rows})
-        return ProductUpsertResults(products_response=results)
+        return ProductUpsertResults(products_response=tuple(results))
 
     def _status(self, product_id: str) -> str:
         return "UPDATE_SUCCESS" if product_id in self.held else "CREATE_SUCCESS"
@@ -124,15 +124,15 @@ class FakeCatalog:
     def _delete(self, keys: list[str]) -> ProductDeleteResults:
         assert len(set(keys)) == len(keys) <= 25
         return ProductDeleteResults(
-            delete_products=[
+            delete_products=tuple(
                 ProductDeleteResult(product_key=key)
                 if self.held.pop(key.removeprefix("k-"), None)
                 else ProductDeleteResult(failed_product_key=key, message="there is no such product")
                 for key in keys
-            ]
+            )
         )
 
 
 def change_results(change: Callable[[list[ProductUpsertResult]], list[ProductUpsertResult]]) -> Any:
     """Script an answer with other results."""
-    return lambda answer: ProductUpsertResults(products_response=change(list(answer.products_response)))
+    return lambda answer: ProductUpsertResults(products_response=tuple(change(list(answer.products_response))))

@@ -1,21 +1,29 @@
 import copy
 import json
 import pickle
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from enum import Enum
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, get_args, get_origin
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from svc_async import ads, events, platform
 from svc_async.ads.accounts import Account, ApprovalStatus
+from svc_async.ads.cards import Card
 from svc_async.ads.custom_audiences import BatchCounts, TargetedAudienceEntry, TargetedAudienceLineItem
 from svc_async.ads.poll_cards import PollCard
 from svc_async.ads.posts import Post
 from svc_async.errors import UnexpectedAnswer
+from svc_async.events.models import Event, EventPost, MatchedPost, PostCreated
+from svc_async.platform.filtered_stream import StreamRule
 from svc_async.wire.envelope import Answer, Page
-from svc_async.wire.reading import Reader
+from svc_async.wire.reading import Reader, read_as
 from svc_async.wire.records import Record
 from svc_async.wire.route import Listing, Reply, Request, Route
 
@@ -117,6 +125,65 @@ def test_records_that_hold_records_are_equal_and_hashable() -> None:
     item = TargetedAudienceLineItem(id="l", name="n", servable=False)
 
     assert set(page.items) == {TargetedAudienceEntry(campaign_id="c", campaign_name="n", line_items=(item,))}
+
+
+def find_kinds(*bases: Any) -> Iterator[Any]:
+    for package in (ads, events, platform):
+        for module in iter_modules(package.__path__):
+            import_module(f"{package.__name__}.{module.name}")
+    for base in bases:
+        for kind in base.__subclasses__():
+            if kind.__module__.startswith("svc_async.") and not kind.__name__.startswith("_"):
+                yield from (kind, *find_kinds(kind))
+
+
+RECORD_KINDS, EVENT_KINDS = [*find_kinds(Record)], [*find_kinds(Event)]
+JSON_VALUES: dict[Any, Any] = {
+    str: "a",
+    int: 7,
+    float: 0.5,
+    bool: True,
+    datetime: "2026-01-02T03:04:05Z",
+    Any: {"a": [7]},
+}
+
+
+def write_value(kind: Any) -> Any:
+    """Return a value that fits a type, as the service would send it."""
+    if kind in JSON_VALUES:
+        return JSON_VALUES[kind]
+    if isinstance(kind, type) and attrs.has(kind):
+        return {
+            field.name: write_value(field.type)
+            if field.default is attrs.NOTHING or field.name != "type"
+            else field.default.value
+            for field in attrs.fields(attrs.resolve_types(kind, include_extras=False))
+            if field.init and field.name != "_extra"
+        }
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return next(iter(kind)).value
+    if get_origin(kind) is Mapping:
+        return {"a": [7]}
+    element = write_value(get_args(kind)[0])  # of a union the first: the others are None and mappings
+    return [element] if get_origin(kind) is tuple else element
+
+
+def test_records_and_events_of_all_kinds_are_found() -> None:
+    assert {Account, Card, EventPost, StreamRule} <= {*RECORD_KINDS}
+    assert {PostCreated, MatchedPost} <= {*EVENT_KINDS}
+
+
+@pytest.mark.parametrize("kind", RECORD_KINDS)
+def test_a_record_of_any_kind_is_hashed_like_its_equal(kind: Any) -> None:
+    first, second = (read_both_ways(Route("GET", "/x", kind)(), {"data": write_value(kind)}) for _ in range(2))
+    assert first.extra == {}
+    assert {first} == {second}
+
+
+@pytest.mark.parametrize("kind", EVENT_KINDS)
+def test_an_event_of_any_kind_is_hashed_like_its_equal(kind: Any) -> None:
+    first, second = (read_as(kind, write_value(kind)) for _ in range(2))
+    assert {first} == {second}
 
 
 @pytest.mark.parametrize(
