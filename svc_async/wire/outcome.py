@@ -79,40 +79,39 @@ class Outcome:
     throttled: bool = attrs.field(default=False, kw_only=True)
 
 
-_Row = tuple[type[ApiError], Outcome]
+_Row = tuple[type[ApiError], Outcome, bool]
+"""The class of the exception, what it means, and whether `retry-after` makes of it that the call was turned away."""
 
 # Unspecified: which refusals had no effect (contract UNS-error-catalog). Those of the second half may be the answers of
 # a gateway that stopped waiting while the service goes on: the call may take effect later. With `retry-after` a 503 had
 # no effect, since the service turned the call away; without, it may be a gateway's as well.
 # fmt: off
 _BY_STATUS: Mapping[int, _Row] = MappingProxyType({
-    400: (BadRequest,   Outcome(Effect.NONE, Repeat.NEVER)),
-    401: (Unauthorized, Outcome(Effect.NONE, Repeat.NEVER)),
-    403: (Forbidden,    Outcome(Effect.NONE, Repeat.NEVER)),
-    404: (NotFound,     Outcome(Effect.NONE, Repeat.NEVER)),
-    409: (Conflict,     Outcome(Effect.NONE, Repeat.NEVER)),
-    420: (ApiError,     Outcome(Effect.NONE, Repeat.NEVER, throttled=True)),  # an old name for 429
-    423: (ApiError,     Outcome(Effect.NONE, Repeat.ALWAYS)),
-    429: (RateLimited,  Outcome(Effect.NONE, Repeat.ALWAYS, throttled=True)),
-    501: (ServerError,  Outcome(Effect.NONE, Repeat.NEVER)),
-    505: (ServerError,  Outcome(Effect.NONE, Repeat.NEVER)),
+    400: (BadRequest,   Outcome(Effect.NONE, Repeat.NEVER), False),
+    401: (Unauthorized, Outcome(Effect.NONE, Repeat.NEVER), False),
+    403: (Forbidden,    Outcome(Effect.NONE, Repeat.NEVER), False),
+    404: (NotFound,     Outcome(Effect.NONE, Repeat.NEVER), False),
+    409: (Conflict,     Outcome(Effect.NONE, Repeat.NEVER), False),
+    420: (ApiError,     Outcome(Effect.NONE, Repeat.NEVER, throttled=True), False),  # an old name for 429
+    423: (ApiError,     Outcome(Effect.NONE, Repeat.ALWAYS), False),
+    429: (RateLimited,  Outcome(Effect.NONE, Repeat.ALWAYS, throttled=True), False),
+    501: (ServerError,  Outcome(Effect.NONE, Repeat.NEVER), False),
+    505: (ServerError,  Outcome(Effect.NONE, Repeat.NEVER), False),
 
-    408: (ApiError,     Outcome(Effect.MAYBE, Repeat.SAFE)),
-    500: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE)),
-    502: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE, overload=True)),
-    503: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE, overload=True)),
-    504: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE, overload=True)),
+    408: (ApiError,     Outcome(Effect.MAYBE, Repeat.SAFE), False),
+    500: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE), False),
+    502: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE, overload=True), False),
+    503: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE, overload=True), True),
+    504: (ServerError,  Outcome(Effect.MAYBE, Repeat.SAFE, overload=True), False),
 })
-_OTHER_4XX: _Row = (ApiError,    Outcome(Effect.NONE,  Repeat.NEVER))
-_OTHER_5XX: _Row = (ServerError, Outcome(Effect.MAYBE, Repeat.SAFE))
+_OTHER_4XX: _Row = (ApiError,    Outcome(Effect.NONE,  Repeat.NEVER), False)
+_OTHER_5XX: _Row = (ServerError, Outcome(Effect.MAYBE, Repeat.SAFE), False)
 
 _CLASS_BY_CODE: Mapping[tuple[int, str], type[ApiError]] = MappingProxyType({
     (429, TooManyConnections.name): TooManyConnections,
 })
 _LATER: frozenset[str] = frozenset({"TOO_MANY_JOBS"})
 """Codes that say "later", whatever the status says."""
-_LATER_WITH_RETRY_AFTER: frozenset[int] = frozenset({HTTPStatus.SERVICE_UNAVAILABLE})
-"""Statuses that say "later" if `retry-after` says when."""
 
 _UNREADABLE = Outcome(Effect.MAYBE, Repeat.SAFE)
 _BY_SENT: Mapping[Sent, Outcome] = MappingProxyType({
@@ -133,8 +132,7 @@ def outcome_for_status(
         codes: the codes of its reasons; some change what the status says.
         headers: its headers, with names in lower case (or looked up without regard to case).
     """
-    _, outcome = _row(status, codes, headers)
-    return outcome
+    return _find(status, codes, headers)[1]
 
 
 def outcome_of(error: SvcError) -> Outcome:
@@ -162,7 +160,7 @@ def api_error(
 ) -> ApiError:
     """Build the exception of a refusal."""
     lowered = {name.lower(): value for name, value in (headers or {}).items()}
-    error, outcome = _row(status, (reason.code for reason in errors), lowered)
+    error, outcome = _find(status, (reason.code for reason in errors), lowered)
     return error(
         status=status,
         errors=errors,
@@ -197,10 +195,11 @@ def repeat_refusal(refusal: ApiError, reason: str, *, retry_at: datetime | None 
     return error
 
 
-def _row(status: int, codes: Iterable[str | int], headers: Mapping[str, str]) -> _Row:
+def _find(status: int, codes: Iterable[str | int], headers: Mapping[str, str]) -> tuple[type[ApiError], Outcome]:
     names = set(map(str, codes))
-    error, outcome = _BY_STATUS.get(status, _OTHER_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _OTHER_4XX)
+    other = _OTHER_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _OTHER_4XX
+    error, outcome, may_say_later = _BY_STATUS.get(status, other)
     error = next((_CLASS_BY_CODE[status, name] for name in names if (status, name) in _CLASS_BY_CODE), error)
-    if names & _LATER or (status in _LATER_WITH_RETRY_AFTER and headers.get("retry-after", "").strip()):
+    if names & _LATER or (may_say_later and headers.get("retry-after", "").strip()):
         outcome = attrs.evolve(outcome, effect=Effect.NONE, repeat=Repeat.ALWAYS)
     return error, outcome
