@@ -19,19 +19,17 @@ from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT, open_feed, open_source
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
 from svc_async.sources.source import ProductFeed, ReplayableRows, ReplayableSource, UnparsedRow, UserSource
-from svc_async.users.names import USERS, Vocabulary
+from svc_async.users.names import DO_NOT_REACH_USERS, USERS, Vocabulary
 from svc_async.users.tables import Rows
 
 __all__ = ["check_access", "find_vocabulary", "open_rows", "run"]
-
-_DO_NOT_REACH = USERS.restrict_to(["email", "phone_number"])  # contract DNR-03
 
 
 def find_vocabulary(job: Job) -> Vocabulary:
     """Return what the columns of the source of a job may contain."""
     if job.target.kind == "catalog":
         return PRODUCT_KEYS if job.operation == "remove" else PRODUCTS
-    return USERS if job.target.kind == "audience" else _DO_NOT_REACH
+    return USERS if job.target.kind == "audience" else DO_NOT_REACH_USERS
 
 
 def open_rows(job: Job) -> ReplayableSource:

@@ -15,6 +15,7 @@ from svc_async.users.identifiers import IDENTIFIERS, is_hash
 from svc_async.value_rules import instance_of
 
 __all__ = [
+    "DO_NOT_REACH_USERS",
     "USERS",
     "VOCABULARY",
     "Vocabulary",
@@ -153,5 +154,7 @@ USERS = Vocabulary(
     ),
 )
 """What the columns and keys of users may be named."""
+DO_NOT_REACH_USERS = USERS.restrict_to(("email", "phone_number"))  # contract DNR-03
+"""The same of users of do-not-reach lists."""
 
 VOCABULARY = instance_of(Vocabulary, "a Vocabulary")

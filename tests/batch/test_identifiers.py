@@ -1,17 +1,28 @@
+import tomllib
 from hashlib import sha256
+from pathlib import Path
 
+import attrs
 import pytest
 
+from svc_async.ads.custom_audiences import AudienceUser
+from svc_async.ads.dicts import DoNotReachMemberDict, MemberDict
+from svc_async.ads.do_not_reach_lists import DoNotReachUser
+from svc_async.batch.sync.user_slices import KINDS as NUMBERS_IN_STATES
 from svc_async.errors import InvalidArgument
+from svc_async.sandbox.api.ads import custom_audiences as sandbox_audience_calls
+from svc_async.sandbox.state import audiences as sandbox_audiences
 from svc_async.users.digest_column import DigestColumn, TextColumn, escape_column, hash_column
 from svc_async.users.identifiers import (
     IDENTIFIERS,
     HashedIdentifier,
     Identifier,
     InvalidIdentifier,
+    PartnerId,
     is_hash,
     select_identifiers,
 )
+from svc_async.users.names import DO_NOT_REACH_USERS
 
 
 def hashed(text: str) -> str:
@@ -23,6 +34,26 @@ def hash_texts(identifier: Identifier, texts: list[str]) -> list[str] | None:
     assert isinstance(identifier, HashedIdentifier)
     found = identifier.hash_all(texts, most_refused=0, trimmed=True)
     return None if found is None else found.digests.hex("\n", 32).split("\n")
+
+
+def read_contract(enum: str) -> set[str]:
+    path = Path(__file__).parents[1] / "contract" / "enums.toml"
+    return next({*row["values"]} for row in tomllib.loads(path.read_text())["enum"] if row["id"] == enum)
+
+
+@pytest.mark.rule("CAU-07", "DNR-03")
+def test_the_client_the_sandbox_and_the_contract_know_the_same_kinds_of_identifiers() -> None:
+    kinds = read_contract("AudienceUserKey")
+    assert {*IDENTIFIERS} == {*attrs.fields_dict(AudienceUser)} == {*MemberDict.__annotations__} == kinds
+    assert {*NUMBERS_IN_STATES} == {*sandbox_audiences.KEY_ORDER} == kinds
+    assert kinds - sandbox_audience_calls.HASHED == {
+        name for name, each in IDENTIFIERS.items() if isinstance(each, PartnerId)
+    }
+    assert tuple(IDENTIFIERS) == sandbox_audiences.KEY_ORDER  # the first that a row has is its key
+
+    of_lists = read_contract("DoNotReachUserKey")
+    assert {*DO_NOT_REACH_USERS.keys} == {*attrs.fields_dict(DoNotReachUser)} == of_lists
+    assert {*DoNotReachMemberDict.__annotations__} == of_lists
 
 
 @pytest.mark.rule("CAU-08")

@@ -16,6 +16,7 @@ from svc_async.batch.options import UserStreamOptions, UserUploadOptions
 from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Report
 from svc_async.clock import months_after
+from svc_async.users.names import DO_NOT_REACH_USERS
 from svc_async.wire.envelope import Page
 from svc_async.wire.route import Request
 
@@ -31,7 +32,7 @@ def _latest_end(now: datetime) -> datetime:
 
 # Unspecified: the most operations and bytes, and the latest end (contract UNS-dnr-limits); they are those of audiences.
 _RULES = ListRules(
-    identifiers=("email", "phone_number"),
+    identifiers=tuple(DO_NOT_REACH_USERS.keys),
     times=("expires_at",),
     # Unspecified: whether the end must be given (contract CON-05); one that is given is right in any case.
     default_times=lambda now: {"expires_at": _latest_end(now) - _MARGIN},
