@@ -1,7 +1,6 @@
 """What the marker `svc` says of a test, and the clock, sandbox, session and receiver that are opened for it."""
 
 import asyncio
-import inspect
 import traceback
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -17,8 +16,7 @@ from svc_async.printable import clean
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.session import Session
 from svc_async.webhooks import NotHandled, SigningKey, WebhookReceiver
-from svc_async.webhooks.dispatch import OnError
-from svc_async.webhooks.rules import check_settings
+from svc_async.webhooks.settings import CALLBACK, RECEIVER_KEYWORDS, OnError
 from svc_async.wiring import CommonOptions
 
 __all__ = [
@@ -134,11 +132,8 @@ class World:
         with _explain_settings("sandbox"):
             SandboxConfig(**world.sandbox)
         _check_names("session", world.session, CommonOptions.__annotations__)
-        _check_names("receiver", world.receiver, _RECEIVER_SETTINGS)
+        _check_names("receiver", world.receiver, sorted(RECEIVER_KEYWORDS - {"clock", "keys"}))
         return world
-
-
-_RECEIVER_SETTINGS = [name for name in inspect.signature(WebhookReceiver).parameters if name not in {"clock", "keys"}]
 
 
 _WHERE_LISTED: Mapping[str, str] = {"sandbox": "docs/reference/settings.md lists all"}
@@ -231,7 +226,7 @@ async def open_receiver(
     settings: dict[str, Any] = {"drain_deadline": _DRAIN_DEADLINE, **world.receiver, "on_error": failures.add}
     keys = [SigningKey(svc_sandbox.app["consumer_secret"])]
     with _explain_settings("receiver"):
-        check_settings(on_error=on_error)
+        CALLBACK.check("on_error", on_error)
         receiver = request.node.stash[RECEIVER] = WebhookReceiver(keys=keys, clock=svc_sandbox.clock, **settings)
     async with receiver:
         svc_sandbox.deliver_to(RECEIVER_URL, receiver)

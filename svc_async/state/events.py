@@ -28,7 +28,7 @@ from svc_async.store.postgres import Database, repeat
 from svc_async.value_rules import COUNT, DURATION, NAME
 from svc_async.webhooks.keyed_queue import KeyedLock
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
-from svc_async.webhooks.stores.inbox import EventTypes, StoredEvent, WaitingEvent
+from svc_async.webhooks.stores.inbox import EventStore, EventTypes, StoredEvent, WaitingEvent
 
 if TYPE_CHECKING:
     import asyncpg
@@ -177,7 +177,7 @@ class _State(AbstractAsyncContextManager[object], Protocol):
     def database(self) -> Database: ...
 
 
-class SharedEvents:
+class SharedEvents(EventStore):
     """The inbox and the dedupe store of receivers that share a database.
 
     It is open within an `async with` block, and opens a state that is not open. Bodies are stored as received,

@@ -8,8 +8,9 @@ acceptance     claims, stores and queues events             failures       which
 dispatch       calls handlers, commits or reports           testing        signed requests for your own tests
 """
 
-from svc_async.webhooks.delivery import Ack, DeliveryContext, NotHandled, TooManyAttempts
+from svc_async.webhooks.delivery import DeliveryContext, NotHandled, TooManyAttempts
 from svc_async.webhooks.receiver import WebhookReceiver
+from svc_async.webhooks.settings import Ack
 from svc_async.webhooks.stores.dedupe import Claim, DedupeStore, MemoryDedupe
 from svc_async.webhooks.stores.sqlite import SqliteDedupe, SqliteInbox
 from svc_async.webhooks.verification import Rejected, RejectReason, unwrap

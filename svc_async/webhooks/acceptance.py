@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
 from operator import attrgetter
@@ -10,12 +10,13 @@ from operator import attrgetter
 import attrs
 
 from svc_async.events.models import Event, UnknownEvent
-from svc_async.events.parser import EventParser, estimate_memory
+from svc_async.events.parser import estimate_memory
 from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext
 from svc_async.webhooks.dispatch import Dispatcher, StoreFailed, find_task, is_end, is_failure, name_failure
 from svc_async.webhooks.keyed_queue import Arrivals, KeyedLock, KeyedQueue, build_event_key, parse_event_key
+from svc_async.webhooks.settings import ReceiverSettings
 from svc_async.webhooks.stats import Counters
-from svc_async.webhooks.stores.dedupe import Claim, DedupeStore
+from svc_async.webhooks.stores.dedupe import Claim
 from svc_async.webhooks.stores.inbox import Inbox, StoredEvent
 from svc_async.webhooks.verification import Rejected, RejectReason
 
@@ -30,12 +31,8 @@ class Acceptor:
         apps: the app of each signing key by its id; see `event_keys`.
     """
 
-    dedupe: DedupeStore
-    inbox: Inbox | None
+    settings: ReceiverSettings
     dispatcher: Dispatcher
-    order_by: Callable[[Event], str | None]
-    maxsize: int
-    max_bytes: int
     apps: Mapping[str, str]
     counters: Counters
     queue: KeyedQueue[AcceptedEvent] = attrs.field(init=False)
@@ -48,9 +45,8 @@ class Acceptor:
     _parsed: tuple[bytes, Mapping[str, Event]] = attrs.field(default=(b"", {}), init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.queue = KeyedQueue(
-            self._handle, measure=attrgetter("size"), maxsize=self.maxsize, max_bytes=self.max_bytes
-        )
+        ack = self.settings.ack
+        self.queue = KeyedQueue(self._handle, measure=attrgetter("size"), maxsize=ack.maxsize, max_bytes=ack.max_bytes)
 
     @property
     def claimed_elsewhere(self) -> int:
@@ -78,17 +74,18 @@ class Acceptor:
             await self.dispatcher.report(None, error)
         return RejectReason.ACCEPT_FAILED
 
-    async def restore(self, parser: EventParser) -> int:
+    async def restore(self) -> int:
         """Accept the events that an earlier receiver left in the inbox; return how many need not be looked at again.
 
         Those that another receiver has claimed stay, for the next call: it may have ended, and its lease not yet. If a
         store fails, the next call continues with the same event.
         """
-        if self.inbox is not None and not self._left:
-            self._left.extend(await self.inbox.load())
+        inbox = self.settings.ack.inbox
+        if inbox is not None and not self._left:
+            self._left.extend(await inbox.load())
         count = 0
         for _ in range(len(self._left)):
-            if await self._restore(self._left[0], parser):
+            if await self._restore(self._left[0]):
                 self._left.popleft()
                 count += 1
             else:
@@ -96,24 +93,24 @@ class Acceptor:
         self._parsed = b"", {}
         return count
 
-    async def _restore(self, stored: StoredEvent, parser: EventParser) -> bool:
+    async def _restore(self, stored: StoredEvent) -> bool:
         """Accept an event, unless it is claimed or was handled; return whether no other receiver has claimed it."""
-        claim = await self.dedupe.claim(stored.key)
+        claim = await self.settings.dedupe.claim(stored.key)
         if claim is Claim.HANDLED:
             await self.dispatcher.remove(stored.key)  # it was committed and not removed yet
         if claim is not Claim.TAKEN:
             return claim is not Claim.ELSEWHERE
         if stored.body is not self._parsed[0]:  # the events of a delivery share its body
-            self._parsed = stored.body, {event.key: event for event in parser.parse(stored.body)}
+            self._parsed = stored.body, {event.key: event for event in self.settings.parser.parse(stored.body)}
         events = self._parsed[1]
         context = DeliveryContext(key_id=stored.key_id, received_at=stored.received_at, body=stored.body, restored=True)
         self.counters.restored += 1
         size = estimate_memory(stored.body) // max(1, len(events))
         event = _find_event(stored, events)
-        accepted = self._prepare(stored.key, event, context, self.order_by(event), size=size)
+        accepted = self._prepare(stored.key, event, context, self.settings.order_by(event), size=size)
         accepted.expect_attempt(stored.attempts + 1)
         accepted.is_counted = False
-        self.restored_again += 1 < accepted.attempts <= self.dispatcher.max_attempts
+        self.restored_again += 1 < accepted.attempts <= self.settings.ack.max_attempts
         self._put(accepted)
         return True
 
@@ -122,7 +119,7 @@ class Acceptor:
     ) -> Sequence[AcceptedEvent]:
         app = self.apps[context.key_id]
         by_key = {build_event_key(app, event.key): event for event in events}
-        order_keys = {key: self.order_by(event) for key, event in by_key.items()}
+        order_keys = {key: self.settings.order_by(event) for key, event in by_key.items()}
         # First the order of arrival: whoever waits for it holds no lock that an earlier delivery may need.
         # A repeated delivery waits: it must not be acknowledged because of one that is rejected afterwards.
         async with (
@@ -134,7 +131,7 @@ class Acceptor:
             for key, event in by_key.items():
                 unfinished = self._unfinished.get(key)  # before the claim: it may finish meanwhile
                 with name_failure("dedupe.claim"):
-                    claim = await self.dedupe.claim(key)
+                    claim = await self.settings.dedupe.claim(key)
                 if claim is Claim.ELSEWHERE:  # whoever has it may end before it is handled
                     raise Rejected(RejectReason.CLAIMED_ELSEWHERE)
                 if claim is Claim.TAKEN:
@@ -179,8 +176,8 @@ class Acceptor:
         with self.queue.reserve(accepted) as has_room:
             if not has_room:
                 raise Rejected(RejectReason.QUEUE_FULL)
-            if self.inbox is not None and accepted:
-                await self._store(self.inbox, accepted)
+            if (inbox := self.settings.ack.inbox) is not None and accepted:
+                await self._store(inbox, accepted)
         for each in accepted:
             self._put(each)
 
@@ -195,7 +192,7 @@ class Acceptor:
 
     def _put(self, accepted: AcceptedEvent) -> None:
         self._unfinished[accepted.key] = accepted
-        waits = accepted.may_kill and accepted.attempts <= self.dispatcher.max_attempts
+        waits = accepted.may_kill and accepted.attempts <= self.settings.ack.max_attempts
         self.queue.put(accepted, accepted.order_key, rank=accepted.attempts if waits else 0)
 
     def _prepare(

@@ -9,16 +9,14 @@ from typing import TypeVar
 
 import attrs
 
-from svc_async.clock import Clock
 from svc_async.events.models import Event, ReplayJobStatus
-from svc_async.events.router import EventRouter, Handler, call_function
+from svc_async.events.router import Handler, call_function
 from svc_async.webhooks.delivery import AcceptedEvent, NotHandled, TooManyAttempts
 from svc_async.webhooks.log_lines import DueLines, describe_error, describe_handler, name_event, name_subject, name_type
+from svc_async.webhooks.settings import ReceiverSettings
 from svc_async.webhooks.stats import Counters
-from svc_async.webhooks.stores.dedupe import DedupeStore
-from svc_async.webhooks.stores.inbox import CountingInbox, Inbox
 
-__all__ = ["DeadLetter", "Dispatcher", "OnError", "StoreFailed", "find_task", "is_end", "is_failure", "name_failure"]
+__all__ = ["Dispatcher", "StoreFailed", "find_task", "is_end", "is_failure", "name_failure"]
 
 
 def is_failure(error: BaseException, task: "asyncio.Task[object] | None") -> bool:
@@ -54,12 +52,6 @@ def find_task() -> "asyncio.Task[object] | None":
 
 
 T = TypeVar("T")
-OnError = Callable[[Event | None, BaseException], object]
-"""Called after a failure; the event is None if a whole delivery is concerned. A function or a coroutine function."""
-
-DeadLetter = Callable[[Event, BaseException], object]
-"""Receives an event that was accepted and could not be handled. A function or a coroutine function."""
-
 _log = logging.getLogger("svc_async.webhooks")
 _WAITS = (1.0, 5.0, 15.0)
 """Seconds until a store that failed is called again; from then on it is called once a minute."""
@@ -77,7 +69,7 @@ _ENDS_PROCESS = "%s: handler %s ends the process: %s"
 _GIVEN_UP = "the process ended at each of %d attempts to handle it"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Dispatcher:
     """Handles accepted events; an exception of a handler, a callback or a store never ends it.
 
@@ -86,50 +78,40 @@ class Dispatcher:
         closing: set when the run of the receiver closes, so that stores that fail are called again more often.
     """
 
-    router: EventRouter
-    dedupe: DedupeStore
-    inbox: Inbox | None
-    on_error: OnError | None
-    dead_letter: DeadLetter | None
+    settings: ReceiverSettings
     counters: Counters
-    max_attempts: int
-    clock: Clock
-    failures: DueLines = attrs.field(default=attrs.Factory(lambda self: DueLines(self.clock), takes_self=True))
+    failures: DueLines
     closing: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _unfinished: dict[AcceptedEvent, Handler] = attrs.field(factory=dict[AcceptedEvent, Handler], init=False)
     """The events of which a handler has not returned."""
     _unhandled: set[str] = attrs.field(factory=set[str], init=False)
     """The types of events without a handler that were logged."""
 
-    def start(self) -> "Dispatcher":
-        """Return the dispatcher of the next run of the receiver."""
-        return attrs.evolve(self)
-
     async def handle(self, accepted: AcceptedEvent) -> None:
         """Call the handlers of an event, once; skip it if another receiver has taken it over.
 
         An attempt that the inbox does not count yet is counted first. After too many the handlers are not called.
         """
-        if accepted.attempts > self.max_attempts:
+        if accepted.attempts > self.settings.ack.max_attempts:
             if await self._confirm(accepted):
                 await self._give_up(accepted)
         elif await self._begin(accepted) and await self._confirm(accepted):
             if accepted.may_kill:
-                _log.warning(_AGAIN, name_event(accepted.event), accepted.attempts, self.max_attempts)
+                _log.warning(_AGAIN, name_event(accepted.event), accepted.attempts, self.settings.ack.max_attempts)
             await self._call_handlers(accepted)
 
     async def end_attempts(self, events: Sequence[AcceptedEvent]) -> None:
         """Have the inbox take back the attempts of events that stay there, since they ended with the process alive."""
-        keys = [each.key for each in events if each.is_counted]
-        if keys and isinstance(self.inbox, CountingInbox):
-            await self._attempt(self.inbox.end(keys), None, "inbox.end")
+        inbox, keys = self.settings.ack.inbox, [each.key for each in events if each.is_counted]
+        if keys and inbox is not None:
+            await self._attempt(inbox.end(keys), None, "inbox.end")
         for each in events:
             each.is_counted = False  # not if it was cancelled: rather one attempt too many than an event given up
 
     async def _call_handlers(self, accepted: AcceptedEvent) -> None:
         task = find_task()
         end = self.counters.start_handling(accepted.event, accepted.received_in)
-        handlers, handler = self.router.find_handlers(accepted.event), None
+        handlers, handler = self.settings.router.find_handlers(accepted.event), None
         try:
             for handler in handlers:
                 with self._note(accepted, handler):
@@ -154,19 +136,19 @@ class Dispatcher:
             accepted.finish(handled=accepted.result)
             return
         self.counters.abandoned += 1
-        if self.inbox is None:
+        if self.settings.ack.inbox is None:
             await self._dead_letter(accepted, NotHandled("the receiver ended before the event was handled"))
         await self.release(accepted.key, accepted.event)
         accepted.finish(handled=False)
 
     async def release(self, key: str, event: Event) -> None:
         """Release the claim of an event, so that a repeated delivery is accepted."""
-        await self._attempt(self.dedupe.release(key), event, "dedupe.release")
+        await self._attempt(self.settings.dedupe.release(key), event, "dedupe.release")
 
     async def remove(self, key: str) -> None:
         """Remove an event from the inbox."""
-        if self.inbox is not None:
-            await self._attempt(self.inbox.remove(key), None, "inbox.remove")
+        if (inbox := self.settings.ack.inbox) is not None:
+            await self._attempt(inbox.remove(key), None, "inbox.remove")
 
     async def report(self, event: Event | None, error: BaseException, source: str | None = None) -> None:
         """Log a failure and call `on_error`; of the failures of a store, at most one a minute is logged.
@@ -177,7 +159,7 @@ class Dispatcher:
             source: the function that failed, if it is known; that of a store begins with `dedupe.` or `inbox.`.
         """
         problem = f"{source}: {describe_error(error)}" if source else describe_error(error)
-        store = {"dedupe": self.dedupe, "inbox": self.inbox}.get((source or "").partition(".")[0])
+        store = {"dedupe": self.settings.dedupe, "inbox": self.settings.ack.inbox}.get((source or "").partition(".")[0])
         if store is None:
             await self._report(event, error, problem)
             return
@@ -189,16 +171,16 @@ class Dispatcher:
         await self._report(event, error, f"{problem}{since}")
 
     async def _report(self, event: Event | None, error: BaseException, problem: str) -> None:
-        advice = "; on_error receives the exception" if self.on_error is None else ""
+        advice = "; on_error receives the exception" if self.settings.on_error is None else ""
         _log.error("%s: %s%s", name_subject(event), problem, advice)
         await self._call_on_error(event, error)
 
     async def _call_on_error(self, event: Event | None, error: BaseException) -> None:
-        if self.on_error is None:
+        if self.settings.on_error is None:
             return
         task = find_task()
         try:
-            await call_function("on_error", self.on_error, event, error)
+            await call_function("on_error", self.settings.on_error, event, error)
         except BaseException as failure:
             if not is_failure(failure, task):
                 raise
@@ -225,10 +207,11 @@ class Dispatcher:
 
     async def _begin(self, accepted: AcceptedEvent) -> bool:
         """Have the inbox count the attempt, if it does not yet; return whether the event is still there."""
-        if accepted.is_counted or not isinstance(self.inbox, CountingInbox):
+        inbox = self.settings.ack.inbox
+        if accepted.is_counted or inbox is None:
             return True
         accepted.is_counted = True  # also if this is cancelled, since the inbox goes on
-        attempts = await self._repeat(partial(self.inbox.begin, accepted.key), accepted.event, "inbox.begin")
+        attempts = await self._repeat(partial(inbox.begin, accepted.key), accepted.event, "inbox.begin")
         if attempts is None:  # somebody has discarded it
             await self.release(accepted.key, accepted.event)
             accepted.finish(handled=False)
@@ -238,7 +221,7 @@ class Dispatcher:
 
     async def _confirm(self, accepted: AcceptedEvent) -> bool:
         """Return whether the event is still this receiver's to handle."""
-        if await self._repeat(partial(self.dedupe.confirm, accepted.key), accepted.event, "dedupe.confirm"):
+        if await self._repeat(partial(self.settings.dedupe.confirm, accepted.key), accepted.event, "dedupe.confirm"):
             return True
         accepted.finish(handled=False)
         return False
@@ -273,10 +256,10 @@ class Dispatcher:
     async def _wait(self, seconds: float) -> None:
         """Wait before a store is called again; not longer than until the receiver begins to close."""
         if self.closing.is_set():
-            await self.clock.sleep(seconds)
+            await self.settings.clock.sleep(seconds)
             return
         with suppress(TimeoutError):
-            async with self.clock.timeout(seconds):
+            async with self.settings.clock.timeout(seconds):
                 await self.closing.wait()
 
     async def _succeed(self, accepted: AcceptedEvent, handlers: int) -> None:
@@ -306,9 +289,9 @@ class Dispatcher:
         accepted.result = handled
         answer = partial(accepted.answer, handled=handled)
         repeat = partial(self._repeat, longest=_LONGEST_WAIT_TO_RECORD, on_failure=answer)
-        await repeat(partial(self.dedupe.commit, accepted.key), accepted.event, "dedupe.commit")
-        if self.inbox is not None:
-            await repeat(partial(self.inbox.remove, accepted.key), accepted.event, "inbox.remove")
+        await repeat(partial(self.settings.dedupe.commit, accepted.key), accepted.event, "dedupe.commit")
+        if (inbox := self.settings.ack.inbox) is not None:
+            await repeat(partial(inbox.remove, accepted.key), accepted.event, "inbox.remove")
         accepted.finish(handled=handled)
 
     async def _give_up(self, accepted: AcceptedEvent) -> None:
@@ -316,7 +299,7 @@ class Dispatcher:
         self.counters.failed += 1
         problem = _GIVEN_UP % (accepted.attempts - 1)
         error = TooManyAttempts(problem)
-        kept = "; it stays in the inbox, and is not handled" if self.dead_letter is None else ""
+        kept = "; it stays in the inbox, and is not handled" if self.settings.dead_letter is None else ""
         await self.report(accepted.event, error, f"{problem}{kept}")
         if await self._dead_letter(accepted, error):  # not released: a repeated delivery would end the process again
             await self._record(accepted, handled=False)
@@ -335,9 +318,9 @@ class Dispatcher:
         accepted.finish(handled=False)
 
     async def _dead_letter(self, accepted: AcceptedEvent, error: BaseException) -> bool:
-        if self.dead_letter is None:
+        if self.settings.dead_letter is None:
             return False
-        putting = call_function("dead_letter", self.dead_letter, accepted.event, error)
+        putting = call_function("dead_letter", self.settings.dead_letter, accepted.event, error)
         return await self._attempt(putting, accepted.event, "dead_letter")
 
     async def _attempt(self, step: Awaitable[object], event: Event | None, source: str) -> bool:

@@ -11,7 +11,7 @@ workers do. CRC checks bypass all of this. What belongs to an event loop is a `R
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from svc_async.clock import Clock, SystemClock, require_event_loop
 from svc_async.errors import WrongState
@@ -19,27 +19,24 @@ from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter, Handler
 from svc_async.monitoring import Subscribers
-from svc_async.value_rules import SECONDS_OR_INFINITE
+from svc_async.value_rules import SECONDS_OR_INFINITE, refuse_unknown
 from svc_async.webhooks.acceptance import Acceptor
-from svc_async.webhooks.delivery import Ack, Bodies, Body, DeliveryContext
-from svc_async.webhooks.dispatch import DeadLetter, Dispatcher, OnError
+from svc_async.webhooks.delivery import Bodies, Body, DeliveryContext
+from svc_async.webhooks.dispatch import Dispatcher
 from svc_async.webhooks.keyed_queue import name_keys
 from svc_async.webhooks.log_lines import DueLines
-from svc_async.webhooks.rules import check_settings, check_total
 from svc_async.webhooks.run import RejectionLog, Run
+from svc_async.webhooks.settings import RECEIVER_KEYWORDS, STATE, Ack, ReceiverOptions, ReceiverSettings
 from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
 from svc_async.webhooks.stores.inbox import EventState
 from svc_async.webhooks.verification import (
-    MAX_BODY,
-    CrcSignature,
     Fields,
     Headers,
     HttpAnswer,
     Rejected,
     RejectReason,
     Verifier,
-    check_keys,
     parse_fields,
     reject,
 )
@@ -53,10 +50,6 @@ if TYPE_CHECKING:
 __all__ = ["WebhookReceiver"]
 
 H = TypeVar("H", bound=Handler)
-
-
-def _get_user(event: Event) -> str | None:
-    return event.user_id
 
 
 class WebhookReceiver:
@@ -76,22 +69,22 @@ class WebhookReceiver:
             receiver.
         router: the handlers; by default a new router, which may also be shared with streams.
         parser: parses bodies.
-        workers: how many events are handled concurrently.
+        workers: how many events are handled concurrently, by default 8.
         order_by: events with the same key are handled one after another, in the order in which they were received;
             None equals no other key. By default the user that the event concerns.
         on_error: called as `on_error(event, error)` when a handler or a store fails, or a handler has not returned at
             the drain deadline (`NotHandled`); the event is None if a store fails for a whole delivery.
         dead_letter: called as `dead_letter(event, error)` with each accepted event that could not be handled.
         crc_key: the key that answers CRC checks, by default the first.
-        crc_signature: how to treat a signature of the CRC check itself.
-        max_body: the largest body, in bytes.
-        max_bodies: how many deliveries may be read or wait for their answer at a time; a further one is answered with
-            503 before it is read.
-        max_bytes: how many bytes their bodies may have in total.
-        read_deadline: seconds within which a body must be received.
-        retry_after: seconds after which the service may retry a request that was answered with 503.
-        drain_deadline: seconds that closing waits for accepted events, by the clock or by the event loop, whichever is
-            first; 0 does not wait.
+        crc_signature: how to treat a signature of the CRC check itself; by default it is ignored.
+        max_body: the largest body, in bytes; 1 MiB by default.
+        max_bodies: how many deliveries may be read or wait for their answer at a time, by default 1,000; a further one
+            is answered with 503 before it is read.
+        max_bytes: how many bytes their bodies may have in total, by default 64 MiB.
+        read_deadline: seconds within which a body must be received, by default 5.
+        retry_after: seconds after which the service may retry a request that was answered with 503, by default 30.
+        drain_deadline: seconds that closing waits for accepted events, by default 30, by the clock or by the event
+            loop, whichever is first; 0 does not wait.
         on_event: called with every event of `svc_async.monitoring` that the receiver reports; a plain function.
         clock: the source of time.
 
@@ -108,59 +101,44 @@ class WebhookReceiver:
         state: EventState | None = None,
         router: EventRouter | None = None,
         parser: EventParser | None = None,
-        workers: int = 8,
-        order_by: Callable[[Event], str | None] = _get_user,
-        on_error: OnError | None = None,
-        dead_letter: DeadLetter | None = None,
         crc_key: SigningKey | None = None,
-        crc_signature: CrcSignature = "ignore",
-        max_body: int = MAX_BODY,
-        max_bodies: int = 1_000,
-        max_bytes: int = 2**26,
-        read_deadline: float = 5.0,
-        retry_after: int = 30,
-        drain_deadline: float = 30.0,
-        on_event: Callable[[Any], object] | None = None,
         clock: Clock | None = None,
+        **options: Unpack[ReceiverOptions],
     ) -> None:
-        keys = check_keys(keys)
-        check_settings(ack=ack, dedupe=dedupe, state=state, router=router, parser=parser, workers=workers)
-        check_settings(order_by=order_by, on_error=on_error, dead_letter=dead_letter, on_event=on_event, clock=clock)
-        check_settings(crc_key=crc_key, crc_signature=crc_signature, max_body=max_body, max_bodies=max_bodies)
-        check_settings(read_deadline=read_deadline, retry_after=retry_after, drain_deadline=drain_deadline)
-        check_total(max_bytes, max_body)
-        self._verifier = Verifier(keys=keys, crc_key=crc_key or keys[0], crc_signature=crc_signature, max_body=max_body)
-        self._keys = name_keys(keys)
-        shared = state.events() if state is not None else None
-        self._ack = ack or (Ack.durable(shared) if shared is not None else Ack.enqueue())
-        self._clock = clock or SystemClock()
-        self._bodies = Bodies(
-            largest=max_body, max_count=max_bodies, max_bytes=max_bytes, read_deadline=read_deadline, clock=self._clock
+        refuse_unknown("WebhookReceiver", options, RECEIVER_KEYWORDS)
+        STATE.check("state", state)
+        shared = None if state is None else state.events()
+        if ack is None:
+            ack = Ack.enqueue() if shared is None else Ack.durable(shared)
+        clock = SystemClock() if clock is None else clock
+        if dedupe is None:
+            dedupe = MemoryDedupe(clock=clock) if shared is None else shared
+        self._settings = settings = ReceiverSettings(
+            keys=keys,
+            ack=ack,
+            dedupe=dedupe,
+            router=EventRouter() if router is None else router,
+            parser=EventParser() if parser is None else parser,
+            crc_key=crc_key,
+            clock=clock,
+            **options,
         )
-        self._rejections = RejectionLog(DueLines(self._clock))
-        self._dedupe = dedupe or shared or MemoryDedupe(clock=self._clock)
-        self._router = router or EventRouter()
-        self._parser = parser or EventParser()
-        self._counters = Counters(subscribers=Subscribers(on_event), clock=self._clock)
-        self._dispatcher = Dispatcher(
-            router=self._router,
-            dedupe=self._dedupe,
-            inbox=self._ack.inbox,
-            on_error=on_error,
-            dead_letter=dead_letter,
-            counters=self._counters,
-            max_attempts=self._ack.max_attempts,
-            clock=self._clock,
+        self._verifier = Verifier(
+            keys=settings.keys,
+            crc_key=crc_key or settings.keys[0],
+            crc_signature=settings.crc_signature,
+            max_body=settings.max_body,
         )
-        self._order_by = order_by
-        self._workers = workers
-        self._retry_after = retry_after
-        self._drain_deadline = drain_deadline
+        self._keys = name_keys(settings.keys)
+        self._bodies = Bodies(settings)
+        self._rejections = RejectionLog(DueLines(clock))
+        self._store_failures = DueLines(clock)
+        self._counters = Counters(subscribers=Subscribers(settings.on_event), clock=clock)
         self._run: Run | None = None
 
     def on(self, event_type: str) -> Callable[[H], H]:
         """Register the decorated function, `handler(event, context)`, for events of a type; see `EventRouter.on`."""
-        return self._router.on(event_type)
+        return self._settings.router.on(event_type)
 
     def subscribe(self, function: Callable[[Any], object]) -> Callable[[], None]:
         """Call a function with every event of this receiver from now on; return a function that ends this."""
@@ -174,7 +152,7 @@ class WebhookReceiver:
 
     def health(self) -> Health:
         """Return whether the receiver runs and the service should hold its webhook valid."""
-        return self._counters.health(running=self.is_running, now=self._clock.now())
+        return self._counters.health(running=self.is_running, now=self._settings.clock.now())
 
     @property
     def is_running(self) -> bool:
@@ -279,31 +257,19 @@ class WebhookReceiver:
             yield
 
     def _create_run(self) -> Run:
-        return Run(
-            acceptor=Acceptor(
-                dedupe=self._dedupe,
-                inbox=self._ack.inbox,
-                dispatcher=self._dispatcher.start(),
-                order_by=self._order_by,
-                maxsize=self._ack.maxsize,
-                max_bytes=self._ack.max_bytes,
-                apps=dict(self._keys.values()),
-                counters=self._counters,
-            ),
-            stores=(self._dedupe, self._ack.inbox),
-            parser=self._parser,
-            ack=self._ack,
-            rejections=self._rejections,
-            workers=self._workers,
-            drain_deadline=self._drain_deadline,
-            clock=self._clock,
+        acceptor = Acceptor(
+            settings=self._settings,
+            dispatcher=Dispatcher(self._settings, self._counters, self._store_failures),
+            apps=dict(self._keys.values()),
+            counters=self._counters,
         )
+        return Run(settings=self._settings, acceptor=acceptor, rejections=self._rejections)
 
     async def receive(
         self, method: str, raw_query: str | bytes, headers: Headers, chunks: AsyncIterable[bytes]
     ) -> HttpAnswer:
         """Answer a request; its body is read if its header fields promise a delivery. See `handle`."""
-        fields, began = parse_fields(headers), self._clock.monotonic()
+        fields, began = parse_fields(headers), self._settings.clock.monotonic()
         if method != "POST":
             return await self.handle(method, raw_query, fields, b"")
         try:
@@ -323,7 +289,7 @@ class WebhookReceiver:
     def reject_path(self) -> HttpAnswer:
         """Return the answer to a request for a path that is not served, which is counted and logged; for adapters."""
         self._counters.received += 1
-        return self._reject(RejectReason.NOT_FOUND, self._clock.monotonic())
+        return self._reject(RejectReason.NOT_FOUND, self._settings.clock.monotonic())
 
     async def handle(self, method: str, raw_query: str | bytes, headers: Headers, body: bytes) -> HttpAnswer:
         """Answer a request to the webhook URL; for frameworks without an adapter.
@@ -342,7 +308,7 @@ class WebhookReceiver:
             InvalidArgument: the body is not bytes, or the header fields are no fields.
         """
         self._counters.received += 1
-        began = self._clock.monotonic()
+        began = self._settings.clock.monotonic()
         try:
             fields = parse_fields(headers)
             if method == "GET":
@@ -372,26 +338,26 @@ class WebhookReceiver:
         query = raw_query.encode("utf-8", "surrogatepass") if isinstance(raw_query, str) else raw_query
         answer = self._verifier.answer_crc(query, fields)
         self._counters.crc_answered += 1
-        self._counters.last_crc_ok = self._clock.now()
+        self._counters.last_crc_ok = self._settings.clock.now()
         return answer
 
     async def _answer_delivery(self, fields: Fields, body: bytes, began: float) -> HttpAnswer:
         key_id, events = self._verify(fields, body)
         self._counters.verified[key_id] += 1
-        context = DeliveryContext(key_id=key_id, received_at=self._clock.now(), body=body)
+        context = DeliveryContext(key_id=key_id, received_at=self._settings.clock.now(), body=body)
         reason = await self._run.accept(events, context) if self._run else RejectReason.NOT_RUNNING
         if reason:
             raise Rejected(reason)
-        self._counters.acknowledge(self._clock.monotonic() - began, events=len(events), size=len(body))
+        self._counters.acknowledge(self._settings.clock.monotonic() - began, events=len(events), size=len(body))
         return HttpAnswer(200, {}, b"")
 
     def _verify(self, fields: Fields, body: bytes) -> tuple[str, tuple[Event, ...]]:
         """Return the id of the key that signed a delivery, and its events."""
-        key, events = self._verifier.read(body, fields, self._parser)
+        key, events = self._verifier.read(body, fields, self._settings.parser)
         key_id, _ = self._keys[key]
         return key_id, events
 
     def _reject(self, reason: RejectReason, began: float, size: int = 0) -> HttpAnswer:
         self._rejections.add(reason, has_failed=self._run is not None and self._run.failure is not None)
-        self._counters.reject(reason, self._clock.monotonic() - began, size=size)
-        return reject(reason, retry_after=self._retry_after)
+        self._counters.reject(reason, self._settings.clock.monotonic() - began, size=size)
+        return reject(reason, retry_after=self._settings.retry_after)

@@ -10,16 +10,14 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from svc_async.clock import Clock
 from svc_async.errors import WrongState
 from svc_async.events.models import Event
-from svc_async.events.parser import EventParser
 from svc_async.printable import join_first
 from svc_async.webhooks.acceptance import Acceptor
-from svc_async.webhooks.delivery import AcceptedEvent, Ack, DeliveryContext, NotHandled
+from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext, NotHandled
 from svc_async.webhooks.dispatch import find_task, is_failure
 from svc_async.webhooks.log_lines import DueLines, describe_error
-from svc_async.webhooks.stores.inbox import PagedInbox
+from svc_async.webhooks.settings import ReceiverSettings
 from svc_async.webhooks.stores.sqlite import SqliteDedupe, SqliteInbox
 from svc_async.webhooks.verification import ADVICE, ADVICE_AFTER_FAILURE, RejectReason
 
@@ -94,14 +92,9 @@ _IN_USE: "WeakKeyDictionary[SqliteInbox | SqliteDedupe, asyncio.AbstractEventLoo
 class Run:
     """Accepts deliveries and runs workers from `start` to `close`, in the event loop in which it was created."""
 
+    settings: ReceiverSettings
     acceptor: Acceptor
-    stores: Sequence[object]
-    parser: EventParser
-    ack: Ack
     rejections: RejectionLog
-    workers: int
-    drain_deadline: float
-    clock: Clock
     failure: BaseException | None = attrs.field(default=None, init=False)
     """The exception by which one of its tasks ended, and so all of them; None if none did."""
     _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop, init=False)
@@ -167,11 +160,11 @@ class Run:
         if task is None:
             return RejectReason.NOT_RUNNING
         try:
-            async with self.clock.timeout(self.ack.deadline):
+            async with self.settings.clock.timeout(self.settings.ack.deadline):
                 await asyncio.wait({task})  # which does not cancel the task if the caller is cancelled
                 return await self._wait_for_handlers(task)
         except TimeoutError:
-            if not task.done() or self.ack.on_deadline == "refuse":
+            if not task.done() or self.settings.ack.on_deadline == "refuse":
                 return RejectReason.TOO_LATE
             self.rejections.add_unfinished()
             return None
@@ -221,7 +214,7 @@ class Run:
     def measure_queue(self) -> tuple[int, float]:
         """Return how many accepted events are not handled, and for how many seconds the oldest is not."""
         oldest = self.acceptor.queue.oldest
-        lag = (self.clock.now() - oldest.context.received_at).total_seconds() if oldest else 0.0
+        lag = (self.settings.clock.now() - oldest.context.received_at).total_seconds() if oldest else 0.0
         return len(self.acceptor.queue) + self.acceptor.claimed_elsewhere, lag
 
     def _begin_to_accept(
@@ -241,7 +234,7 @@ class Run:
         unfinished = RejectReason.NOT_RUNNING if task.cancelled() else task.result()
         if isinstance(unfinished, RejectReason):
             return unfinished
-        if not self.ack.waits or not unfinished:
+        if not self.settings.ack.waits or not unfinished:
             return None
         await asyncio.wait([each.handled for each in unfinished])
         return None if all(each.handled.result() for each in unfinished) else RejectReason.HANDLER_FAILED
@@ -251,8 +244,9 @@ class Run:
         return asyncio.current_task() in {self._main_task, *self._background, *self._accepting}
 
     async def _serve(self, started: "asyncio.Future[None]") -> None:
+        stores: Sequence[object] = (self.settings.dedupe, self.settings.ack.inbox)
         async with AsyncExitStack() as stack:
-            for store in {id(each): each for each in self.stores}.values():  # one object may be both
+            for store in {id(each): each for each in stores}.values():  # one object may be both
                 if isinstance(store, SqliteInbox | SqliteDedupe):
                     _reserve(store, self._loop)
                     stack.callback(_IN_USE.pop, store, None)
@@ -263,13 +257,13 @@ class Run:
             await self._restore()
             restored = len(self.acceptor.queue) > 0
             async with asyncio.TaskGroup() as tasks:
-                workers = [tasks.create_task(self._watch(self._work)) for _ in range(self.workers)]
+                workers = [tasks.create_task(self._watch(self._work)) for _ in range(self.settings.workers)]
                 workers.append(tasks.create_task(self._watch(self._work_alone)))
                 taking_over = tasks.create_task(self._watch(self._take_over))
                 self._background = (*workers, taking_over)
                 self._tasks = tasks
                 # A handler that ends the process does so after the start of the application, not at every start.
-                timer = self.clock.call_later(_STARTS_WITHIN if restored else 0, self._may_work.set)
+                timer = self.settings.clock.call_later(_STARTS_WITHIN if restored else 0, self._may_work.set)
                 started.set_result(None)
                 await self._closing.wait()
                 timer.cancel()
@@ -296,7 +290,7 @@ class Run:
 
     async def _work_alone(self) -> None:
         await self._may_work.wait()
-        await self.acceptor.queue.work_alone(partial(self.clock.timeout, _WAITS_FOR_OTHERS))
+        await self.acceptor.queue.work_alone(partial(self.settings.clock.timeout, _WAITS_FOR_OTHERS))
 
     async def _leave(self, store: AbstractAsyncContextManager[object], *details: Any) -> None:
         """Close a store, unless the event loop was closed before: it may have been entered again in another one."""
@@ -306,8 +300,8 @@ class Run:
     async def _restore(self) -> None:
         """Accept what the inbox still holds, as far as there is room in the queue."""
         before = self.acceptor.restored_again
-        while self.acceptor.queue.is_half_empty and await self.acceptor.restore(self.parser):
-            if not isinstance(self.acceptor.inbox, PagedInbox):
+        while self.acceptor.queue.is_half_empty and await self.acceptor.restore():
+            if self._load_interval is None:
                 break  # it has returned all of its events
         if found := self.acceptor.restored_again - before:
             _log.warning(_AGAIN, found)
@@ -318,7 +312,7 @@ class Run:
             _log.warning(_CLAIMED, claimed)
         task = find_task()
         while interval := self._choose_interval():
-            await self.clock.sleep(interval)
+            await self.settings.clock.sleep(interval)
             try:
                 await self._restore()
             except BaseException as error:  # a store may raise anything
@@ -326,20 +320,25 @@ class Run:
                     raise
                 await self.acceptor.dispatcher.report(None, error, "inbox.load or dedupe.claim")
 
+    @property
+    def _load_interval(self) -> float | None:
+        inbox = self.settings.ack.inbox
+        return None if inbox is None else inbox.load_interval
+
     def _choose_interval(self) -> float | None:
         """Return in how many seconds the inbox is looked at again; None for never."""
-        inbox = self.acceptor.inbox
-        interval = inbox.load_interval if isinstance(inbox, PagedInbox) else None
+        interval = self._load_interval
         if self.acceptor.claimed_elsewhere:
             return min(interval or _LOOK_AGAIN_IN, _LOOK_AGAIN_IN)
         return interval
 
     async def _drain(self) -> None:
-        if not self.drain_deadline:
+        deadline = self.settings.drain_deadline
+        if not deadline:
             return
         try:
             # By the event loop as well: a clock of tests may stand still while a handler hangs.
-            async with self.clock.timeout(self.drain_deadline), asyncio.timeout(self.drain_deadline):
+            async with self.settings.clock.timeout(deadline), asyncio.timeout(deadline):
                 if self._accepting:
                     await asyncio.wait(self._accepting)
                 await self.acceptor.queue.join()
@@ -349,7 +348,7 @@ class Run:
                 _log.warning(_NOT_HANDLED, not_handled)
             if not_recorded:
                 _log.warning(_NOT_RECORDED, not_recorded)
-            await self.acceptor.dispatcher.report_unfinished(self.drain_deadline)
+            await self.acceptor.dispatcher.report_unfinished(deadline)
 
     def _count_unfinished(self) -> tuple[int, int]:
         """Return how many accepted events are not handled, and of how many only that is not recorded."""

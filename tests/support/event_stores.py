@@ -12,7 +12,7 @@ from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
 from svc_async.state.events import SharedEvents
 from svc_async.webhooks import Claim, MemoryDedupe
-from svc_async.webhooks.stores.inbox import StoredEvent
+from svc_async.webhooks.stores.inbox import Inbox, StoredEvent
 
 __all__ = ["BrokenStore", "MemoryInbox", "SlowStore", "open_shared_events"]
 
@@ -65,7 +65,7 @@ class BrokenStore(MemoryDedupe):
 
 
 @attrs.define
-class MemoryInbox:
+class MemoryInbox(Inbox):
     """An inbox in memory, which can fail, or wait for `go`."""
 
     rows: dict[str, StoredEvent] = attrs.field(factory=dict[str, StoredEvent])

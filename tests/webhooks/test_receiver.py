@@ -154,10 +154,17 @@ def test_an_acknowledgement_out_of_bounds_is_refused(name: str, value: Any) -> N
         Ack(**{name: value})
 
 
-@pytest.mark.parametrize("inbox", ["inbox.db", None, SqliteInbox, MemoryDedupe()])
+class Incomplete:
+    """An inbox that is not a subclass of `Inbox`, and so lacks `begin`, `end` and `load_interval`."""
+
+    store = remove = load = MemoryDedupe.commit
+
+
+@pytest.mark.parametrize("inbox", ["inbox.db", None, SqliteInbox, MemoryDedupe(), Incomplete()])
 def test_a_durable_acknowledgement_needs_an_inbox(inbox: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"^inbox must be an inbox, such as SqliteInbox\(path\)$"):
+    with pytest.raises(InvalidArgument) as caught:
         Ack.durable(inbox)
+    assert caught.value.parameter == "inbox"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """What each rejection is answered with, and which requests are verified."""
 
-import inspect
 from collections.abc import Mapping
 
+import attrs
 import pytest
 
 from svc_async.webhooks import Ack, RejectReason, SigningKey, WebhookReceiver
+from svc_async.webhooks.settings import ReceiverOptions, ReceiverSettings
 from svc_async.webhooks.testing import build_crc, build_delivery
 from svc_async.webhooks.verification import ADVICE, parse_fields, reject
 from svc_async.wire.hmac_sha256 import sign
@@ -54,8 +55,11 @@ def test_every_reason_has_a_status_and_advice() -> None:
 
 
 def test_settings_have_these_defaults() -> None:
-    parameters = inspect.signature(WebhookReceiver).parameters
-    defaults = {name: each.default for name, each in parameters.items() if isinstance(each.default, int | float | str)}
+    defaults = {
+        each.name: each.default
+        for each in attrs.fields(ReceiverSettings)
+        if each.name in ReceiverOptions.__optional_keys__ and isinstance(each.default, int | float | str)
+    }
     assert defaults == {
         "workers": 8,
         "crc_signature": "ignore",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import attrs
 
@@ -11,15 +11,17 @@ from svc_async.webhooks.keyed_queue import parse_event_key
 from svc_async.webhooks.stores.dedupe import DedupeStore
 
 __all__ = [
-    "CountingInbox",
+    "ACCEPTED_BY_A_DEAD_PROCESS",
     "EventState",
     "EventStore",
     "EventTypes",
     "Inbox",
-    "PagedInbox",
     "StoredEvent",
     "WaitingEvent",
 ]
+
+ACCEPTED_BY_A_DEAD_PROCESS = 2
+"""The number of the attempt to handle an event that a process had accepted when it died."""
 
 
 @attrs.frozen(kw_only=True)
@@ -60,7 +62,10 @@ class WaitingEvent:
 
 
 class Inbox(Protocol):
-    """Stores events. A receiver enters and leaves an inbox that is an async context manager."""
+    """Stores events. One of your own is a subclass, which has the defaults of what it does not override.
+
+    A receiver enters and leaves an inbox that is an async context manager.
+    """
 
     async def store(self, events: Sequence[StoredEvent]) -> Mapping[str, int] | None:
         """Store all of the events or none; when this returns they are durable. Skip those that are stored already.
@@ -72,44 +77,37 @@ class Inbox(Protocol):
         """Remove an event."""
 
     async def load(self) -> Sequence[StoredEvent]:
-        """Return the stored events in the order in which they were received."""
-        ...
+        """Return the stored events in the order in which they were received.
 
-
-@runtime_checkable
-class PagedInbox(Inbox, Protocol):
-    """An inbox that returns its events a part at a time, so that any number of them takes bounded memory.
-
-    `load` returns the oldest events that it has not returned before and that belong to no running receiver, up to some
-    number. A running receiver calls it again when there is room, and regularly if others may leave events behind.
-    """
-
-    @property
-    def load_interval(self) -> float:
-        """Seconds from one call to the next, if there was nothing to load."""
-        ...
-
-
-@runtime_checkable
-class CountingInbox(Inbox, Protocol):
-    """An inbox that counts how often handling of an event has begun and not ended, because the process died within it.
-
-    An event is stored with one attempt, and `load` returns the count. Every further attempt is counted by `begin`.
-    """
-
-    async def begin(self, key: str) -> int | None:
-        """Count an attempt to handle an event; when this returns it is durable.
-
-        Returns:
-            How many there are; None if the event is not in the inbox any more.
+        An inbox with a `load_interval` returns a part of them, so that any number takes bounded memory: the oldest that
+        it has not returned before and that belong to no running receiver. A receiver calls it again when it has room.
         """
         ...
 
+    @property
+    def load_interval(self) -> float | None:
+        """Seconds after which a receiver calls `load` again if there was nothing; None, the default, for never."""
+        return None
+
+    async def begin(self, key: str) -> int | None:
+        """Count an attempt to handle an event that was stored before; when this returns it is durable.
+
+        An event is stored with one attempt, and `load` returns the count: how often handling of the event has begun and
+        not ended, because the process died within it. The default counts nothing, so it does not keep an event that
+        ends the process from doing so at every start.
+
+        Returns:
+            How many attempts there are; None if the event is not in the inbox any more.
+        """
+        del key  # nothing is counted
+        return ACCEPTED_BY_A_DEAD_PROCESS
+
     async def end(self, keys: Sequence[str]) -> None:
         """Take back the latest attempt of events that stay in the inbox: it ended, by an error or with the receiver."""
+        del keys  # nothing was counted
 
 
-class EventStore(DedupeStore, PagedInbox, Protocol):
+class EventStore(DedupeStore, Inbox, Protocol):
     """An inbox and a dedupe store in one."""
 
 

@@ -24,7 +24,7 @@ from svc_async.store.file import DatabaseFile, FileFormat, Work, Writer
 from svc_async.store.records import DamagedRecord
 from svc_async.value_rules import COUNT, DURATION, NAME
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
-from svc_async.webhooks.stores.inbox import EventTypes, StoredEvent, WaitingEvent
+from svc_async.webhooks.stores.inbox import EventTypes, Inbox, StoredEvent, WaitingEvent
 
 __all__ = ["SqliteDedupe", "SqliteInbox"]
 
@@ -142,7 +142,7 @@ class _Store:
             return await self._writer.run(work)
 
 
-class SqliteInbox(_Store):
+class SqliteInbox(_Store, Inbox):
     """Stores events in a file; one receiver at a time may use it, which locks `PATH-lock` beside it.
 
     Bodies are stored as received, including messages of users; a file that is created can be read by this user only.
