@@ -100,7 +100,6 @@ _RULES: Mapping[Any, _Rule] = MappingProxyType(
         datetime: (lambda value: isinstance(value, datetime) and value.tzinfo is not None, "a time with a time zone"),
         frozenset[str]: (_each(AbstractSet, _is(str)), "a set of strings"),
         Sequence[str]: (_each(list | tuple, _is(str)), "a sequence of strings"),
-        tuple[float, ...]: (_each(list | tuple, _is(int, float)), "a sequence of numbers"),
         NoneType: (_is(NoneType), "None"),
         object: (_is_json, "what can be written as JSON"),
         ssl.SSLContext: (_is(ssl.SSLContext), "an ssl.SSLContext"),

@@ -56,10 +56,8 @@ def build(config: SandboxConfig, clock: Clock, seed: int, targets: DeliveryTarge
         store=store,
         grants=grants,
         channels=Channels(config, background, store, grants, targets),
-        paginator=Paginator(
-            store.ids.secret("cursor").encode(), config.default_sort, empty_before_last=config.empty_page_before_last
-        ),
-        seed=create_seed(store, grants, config),
+        paginator=Paginator(store.ids.secret("cursor").encode(), empty_before_last=config.empty_page_before_last),
+        seed=create_seed(store, grants),
     )
 
 
@@ -267,7 +265,7 @@ class Sandbox:
         store, account_id = self._context.store, choose_account(self._context, account_id)
         given = read_fields(store, "line_items", fields)
         given["campaign_id"] = choose_campaign(store, account_id, campaign_id)
-        return add_line_item(store, account_id, defaults=self.config.line_item_defaults, **given).id
+        return add_line_item(store, account_id, **given).id
 
     @property
     def webhooks(self) -> Mapping[str, Webhook]:
@@ -298,7 +296,7 @@ class Sandbox:
         """
         check_kind("url", str, url)
         try:
-            check_url(url, self._context.config)
+            check_url(url)
         except Refusal as refusal:
             raise ValueError(refusal.reason) from None
         self._context.channels.targets.add(url, target)
@@ -403,7 +401,7 @@ class Sandbox:
             attrs.evolve(self.config, hosts=self.config.hosts | {self._host.lower()}),
             self._context.store["accounts"],
             Routes(self.operations),
-            Verifier(self.clock, self.config.timestamp_skew, self._context.grants),
+            Verifier(self.clock, self._context.grants),
             self._limits,
         )
 

@@ -14,7 +14,6 @@ from svc_async.sandbox.api.ads.do_not_reach import add_do_not_reach_list
 from svc_async.sandbox.api.ads.features import set_features
 from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item
 from svc_async.sandbox.api.ads.media_library import add_media
-from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Seed
 from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.state.audiences import Audience
@@ -29,6 +28,7 @@ _ADDERS: Mapping[str, Callable[..., object]] = {
     "campaigns": add_campaign,
     "cards": add_card,
     "do_not_reach_lists": add_do_not_reach_list,
+    "line_items": add_line_item,
 }
 _SPECIAL = {
     *_ADDERS,
@@ -37,7 +37,6 @@ _SPECIAL = {
     "custom_audiences",
     "features",
     "images",
-    "line_items",
     "media_library",
     "product_catalogs",
     "uploads",
@@ -46,7 +45,7 @@ _SPECIAL = {
 """The tables with code of their own; the records of all others are added unchanged."""
 
 
-def create_seed(store: Store, grants: Grants, config: SandboxConfig) -> Seed:
+def create_seed(store: Store, grants: Grants) -> Seed:
     """Add the seed's records to a store, and its apps and tokens to the grants."""
     records = json.loads(_read_records())
     apps = tuple(_make_app(store, record) for record in records["apps"])
@@ -58,7 +57,7 @@ def create_seed(store: Store, grants: Grants, config: SandboxConfig) -> Seed:
     tokens = tuple(_make_token(store, apps[0], user_id) for user_id in granted)
     grants.tokens |= {token.token: token for token in tokens}
     accounts = [add_account(store, users[record["user"]], **_without(record, "user")) for record in records["accounts"]]
-    _fill(store, records, config)
+    _fill(store, records)
     for record in records["product_catalogs"]:
         store["product_catalogs"].add(users[record["user"]], _without(record, "user"))
     audiences = [
@@ -73,14 +72,11 @@ def _read_records() -> str:
     return json.dumps(tomllib.loads(files("svc_async.sandbox").joinpath("seed.toml").read_text("utf-8")))
 
 
-def _fill(store: Store, records: Mapping[str, Any], config: SandboxConfig) -> None:
+def _fill(store: Store, records: Mapping[str, Any]) -> None:
     """Add the records of accounts, and those without an owner."""
     for kind, add in _ADDERS.items():
         for record in records[kind]:
             add(store, record["account"], **_without(record, "account"))
-    for record in records["line_items"]:
-        fields = _without(record, "account")
-        add_line_item(store, record["account"], defaults=config.line_item_defaults, **fields)
     for account_id, keys in records["features"].items():
         set_features(store, account_id, keys)
     for kind in sorted(records.keys() - _SPECIAL):

@@ -2,7 +2,6 @@
 
 import ssl
 from collections.abc import Callable
-from datetime import UTC, datetime
 from math import inf, nan
 from typing import Any
 
@@ -22,13 +21,12 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 SETTINGS: dict[str, tuple[tuple[Any, ...], str]] = {
     "hosts": (("example.test", ["example.test"], {5}), "must be a set of strings"),
-    "delivery_delays": ((60, "60", ["60"], None), "must be a sequence of numbers"),
+    "ack_timeout": (("60", [60], None, True), "must be a number"),
     "closed_gates": (
         ("beta", ["beta"], {"gamma"}),
-        "must be a set, and each element one of early_access, beta, allowlist",
+        "must be a set, and each element one of early_access, beta, allowlist, enterprise, advertiser_user",
     ),
     "catalogs_per_user": (("1", 1.5, True), "must be a whole number, or None"),
-    "paid_partnership_since": (("2026-06-03", 5, datetime(2026, 6, 3)), "must be a time with a time zone, or None"),  # noqa: DTZ001 - refused
     "rate_windows": ((["fixed"], None), "must be one of fixed, first-request, sliding"),
 }
 
@@ -88,10 +86,9 @@ def test_what_a_sandbox_takes_is_accepted() -> None:
     Sandbox(clock=SystemClock(), config=None, ssl_context=ssl.create_default_context())
     SandboxConfig(
         hosts={"example.test"},  # type: ignore[arg-type]  # any set will do
-        delivery_delays=[1, 2.5],  # type: ignore[arg-type]  # and any list
+        ack_timeout=10,
         closed_gates=frozenset({"beta"}),
         catalogs_per_user=None,
-        paid_partnership_since=datetime(2026, 6, 3, tzinfo=UTC),
     )
 
 

@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox import SandboxConfig
 from tests.support.raw_client import RawClient
 
 FIELDS = {"id", "name", "card_uri", "card_type", "components", "created_at", "updated_at", "deleted"}
@@ -274,13 +273,6 @@ async def test_each_given_field_replaces_the_old_value(raw: RawClient, path: str
     assert turned["name"] == "Autumn list"
     for unknown in ("nothing", LEGACY):
         assert (await send(raw, "PUT", f"{path}/{unknown}", name="n")).status == 404
-
-
-@pytest.mark.parametrize("config", [SandboxConfig(card_writes_in_array=True)])
-async def test_writes_may_answer_an_array_of_one(raw: RawClient, path: str) -> None:
-    ((made),) = (await send(raw, "POST", path, name="n", components=[media(), DETAILS])).data
-    ((changed),) = (await send(raw, "PUT", f"{path}/{made['id']}", name="m")).data
-    assert changed["name"] == "m"
 
 
 @pytest.mark.rule("CARD-12", "CARD-15", "GEN-14", "GEN-14b")

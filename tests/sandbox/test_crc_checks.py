@@ -163,14 +163,6 @@ async def test_another_2xx_with_the_right_token_validates(v2: V2Client, hook: Re
     assert v2.sandbox.webhooks[webhook_id].checks[-1].verdict == "ok"
 
 
-@pytest.mark.parametrize("config", [SandboxConfig(crc_needs_200=True)])
-async def test_unless_the_setting_wants_200(v2: V2Client, hook: RecordingReceiver) -> None:
-    webhook_id = await v2.register(hook)
-    hook.crc = answer_with(201)(hook)
-    assert (await v2("PUT", f"/2/webhooks/{webhook_id}")).data == {"valid": True}
-    assert v2.sandbox.webhooks[webhook_id].checks[-1].verdict == "2XX other than 200"
-
-
 @pytest.mark.long("a month of checks")
 @pytest.mark.rule("WH-20", "WH-37", "LIM-02")
 async def test_thirty_days_of_scheduled_checks(v2: V2Client, hook: RecordingReceiver) -> None:
@@ -256,29 +248,3 @@ async def test_only_put_re_enables_an_invalid_webhook(v2: V2Client, hook: Record
     got = await v2("PUT", f"/2/webhooks/{webhook_id}")
     assert (got.data, got.rule) == ({"valid": True}, "WH-12")
     assert await v2.is_valid(webhook_id)
-
-
-@pytest.mark.parametrize("config", [SandboxConfig(invalid_webhooks_revive=True)])
-async def test_unless_the_setting_lets_checks_do_so_too(v2: V2Client, hook: RecordingReceiver) -> None:
-    webhook_id = await v2.register(hook)
-    hook.crc = lambda _: (302, {}, b"")
-    await v2("PUT", f"/2/webhooks/{webhook_id}")
-    hook.crc = hook.answer_check
-    await v2.clock.advance(hours=24)
-    assert await v2.is_valid(webhook_id)
-
-
-@pytest.mark.parametrize("config", [SandboxConfig(webhook_put_answer="attempted")])
-async def test_put_may_say_only_that_it_tried(v2: V2Client, hook: RecordingReceiver) -> None:
-    webhook_id = await v2.register(hook)
-    assert (await v2("PUT", f"/2/webhooks/{webhook_id}")).data == {"attempted": True}
-
-
-@pytest.mark.parametrize("config", [SandboxConfig(crc_nonce=True, crc_signed=True, crc_fresh_token=False)])
-async def test_the_check_in_its_other_forms(v2: V2Client, hook: RecordingReceiver) -> None:
-    webhook_id = await v2.register(hook)
-    await v2("PUT", f"/2/webhooks/{webhook_id}")
-    first, second = v2.sandbox.webhooks[webhook_id].checks
-    assert first.query == second.query
-    assert "&nonce=" in first.query
-    assert set(first.headers) == {"x-svc-webhooks-signature"}

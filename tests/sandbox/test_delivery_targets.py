@@ -10,7 +10,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from svc_async.sandbox import Sandbox, SandboxConfig
+from svc_async.sandbox import Sandbox
 from svc_async.sandbox.push.outbound import DeliveryTargets, TargetRequest, UnmappedUrl, is_public
 from tests.support.v2_client import RecordingReceiver, V2Client
 
@@ -223,9 +223,6 @@ def test_a_target_s_address_is_http_on_loopback(address: str) -> None:
 def test_a_url_that_cannot_be_registered_has_no_target() -> None:
     with pytest.raises(ValueError, match="the URL has an IP address for a host"):
         Sandbox().deliver_to("https://192.0.2.7/svc", "http://127.0.0.1:9000/svc")
-    Sandbox(config=SandboxConfig(webhook_ip_literals=True)).deliver_to(
-        "https://192.0.2.7/svc", "http://127.0.0.1:9000/svc"
-    )
 
 
 def test_a_target_is_something_that_can_answer() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.sandbox import Fault, Faults, SandboxConfig
+from svc_async.sandbox import Fault, Faults
 from svc_async.sandbox.api import OPERATIONS
 from svc_async.sandbox.server.faults.calls import BATCHES_OF_PRODUCTS, BATCHES_OF_USERS, Calls
 from tests.support.browser import Browser
@@ -254,13 +254,6 @@ async def test_operations_are_refused_by_index(raw: RawClient) -> None:
     assert got.status == 400
     assert [[error["message"] for error in found] for found in got.json["operation_errors"]] == [[], ["no"], []]
     assert count_users(raw) == 0
-
-
-@pytest.mark.parametrize("config", [SandboxConfig(batch_errors="objects")])
-async def test_refused_operations_may_be_objects(raw: RawClient) -> None:
-    raw.sandbox.faults.on("POST", USERS).once().do(Fault.operation_errors({1: "no"}, code="ODD"))
-    got = await raw.send_users(USER * 3)
-    assert got.json["operation_errors"] == [{"index": 1, "code": "ODD", "message": "no"}]
 
 
 async def test_an_effect_may_come_late(raw: RawClient) -> None:

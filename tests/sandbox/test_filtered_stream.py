@@ -302,7 +302,7 @@ async def test_matching_posts_are_delivered_to_the_webhook_with_their_edit_histo
     assert hook.verified == [True]
 
 
-@pytest.mark.parametrize("config", [SandboxConfig(enterprise=False), SandboxConfig(filtered_webhooks=False)])
+@pytest.mark.parametrize("config", [SandboxConfig(closed_gates=frozenset({"enterprise"}))])
 @pytest.mark.rule("FS-06")
 async def test_filtered_stream_webhooks_are_for_enterprises(v2: V2Client, hook: RecordingReceiver) -> None:
     await v2.register(hook)

@@ -1,7 +1,6 @@
 import pytest
 
-from svc_async.sandbox import Sandbox, SandboxConfig
-from tests.support.raw_client import RawClient, open_raw_client
+from tests.support.raw_client import RawClient
 
 FIELDS = {
     "media_key",
@@ -140,11 +139,6 @@ async def test_an_unset_name_shows_as_a_label(raw: RawClient, path: str) -> None
     assert (await raw("POST", path, {"media_key": NEW_IMAGE})).data["name"] == "Untitled media"
     assert (await raw("PUT", f"{path}/{IMAGE}", {"name": ""})).data["name"] == "Untitled media"
     assert NEW_IMAGE not in await list_keys(raw, path, q="untitled")
-    async with (
-        Sandbox(config=SandboxConfig(default_media_name="?")) as sandbox,
-        open_raw_client(sandbox) as other,
-    ):
-        assert (await other("POST", path, {"media_key": NEW_IMAGE})).data["name"] == "?"
 
 
 @pytest.mark.rule("ML-03")
@@ -176,14 +170,3 @@ async def test_a_promoted_video_becomes_preroll_account_media(raw: RawClient, pa
     (preroll,) = (await raw("GET", f"{raw.account}/account_media", {"creative_types": "PREROLL"})).data
     assert (preroll["media_url"], preroll["video_id"]) == (added["media_url"], "880401")
     assert len((await raw("GET", f"{raw.account}/account_media")).data) == 3
-
-
-@pytest.mark.rule("ML-05", "AM-02")
-@pytest.mark.parametrize("config", [SandboxConfig(media_processing=90)])
-async def test_the_service_may_need_time_for_a_medium(raw: RawClient, path: str) -> None:
-    media = f"{raw.account}/account_media"
-    assert (await raw("POST", path, {"media_key": NEW_VIDEO})).data["media_status"] == "TRANSCODE_IN_PROGRESS"
-    assert len((await raw("GET", media)).data) == 2
-    await raw.clock.advance(seconds=90)
-    assert (await raw("GET", f"{path}/{NEW_VIDEO}")).data["media_status"] == "TRANSCODE_COMPLETED"
-    assert len((await raw("GET", media)).data) == 3

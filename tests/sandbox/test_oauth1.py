@@ -169,17 +169,6 @@ async def test_the_access_type_is_read_or_write(
             assert (in_header.status, in_header.rule) == (400, "ASM-82")
 
 
-@pytest.mark.parametrize("config", [SandboxConfig(access_type_in="header")])
-async def test_the_place_of_the_access_type_is_a_setting(raw: RawClient, app: Mapping[str, str]) -> None:
-    in_header = await raw.call_signed(
-        "POST", REQUEST, credentials=app, oauth_callback="oob", svc_auth_access_type="read"
-    )
-    in_query = await raw.call_signed(
-        "POST", REQUEST, {"svc_auth_access_type": "read"}, credentials=app, oauth_callback="oob"
-    )
-    assert (in_header.status, in_query.status) == (200, 400)
-
-
 @pytest.mark.rule("AUTH-09")
 async def test_request_tokens_are_rate_limited(raw: RawClient, app: Mapping[str, str]) -> None:
     for left in range(14, -1, -1):

@@ -295,26 +295,6 @@ async def test_a_code_is_valid_once_and_its_second_use_revokes_the_grant(
     assert parse_error(await refresh(first["refresh_token"])) == (400, "invalid_grant")
 
 
-@pytest.mark.parametrize("config", [SandboxConfig(oauth2_reuse_revokes=False)])
-async def test_a_second_use_may_be_refused_and_no_more(
-    raw: RawClient, exchange_code: SendForm, refresh: SendForm, obtain_code: ObtainCode
-) -> None:
-    code = obtain_code()
-    first = (await exchange_code(code)).json
-    assert parse_error(await exchange_code(code)) == (400, "invalid_grant")
-    second = (await refresh(first["refresh_token"])).json
-    assert parse_error(await refresh(first["refresh_token"])) == (400, "invalid_grant")
-    assert (await raw.call_with_token("GET", "/2/follows", second["access_token"])).status == 200
-
-
-@pytest.mark.parametrize("config", [SandboxConfig(oauth2_state_required=False)])
-async def test_state_may_be_left_out(browser: Browser, question: dict[str, str]) -> None:
-    del question["state"]
-    for decision, added in (("approve", {"code"}), ("deny", {"error"})):
-        await browser.open(AUTHORIZE, question)
-        assert (await browser.click(decision, screen_name="dario")).added.keys() == added
-
-
 async def test_a_code_and_a_token_expire(
     sandbox: Any, raw: RawClient, exchange_code: SendForm, obtain_code: ObtainCode
 ) -> None:
@@ -328,18 +308,6 @@ async def test_a_code_and_a_token_expire(
     await sandbox.clock.advance(seconds=1)
     got = await raw.call_with_token("GET", "/2/follows", token)
     assert (got.status, got.json["errors"][0]["code"], got.rule) == (401, 89, "ERR-01")
-
-
-@pytest.mark.parametrize("config", [SandboxConfig(scoped_token_seconds=60, authorization_code_seconds=5)])
-async def test_both_lives_are_settings(
-    sandbox: Any, raw: RawClient, exchange_code: SendForm, obtain_code: ObtainCode
-) -> None:
-    got, late = await exchange_code(obtain_code()), obtain_code()
-    assert got.json["expires_in"] == 60
-    await sandbox.clock.advance(seconds=5)
-    assert parse_error(await exchange_code(late)) == (400, "invalid_grant")
-    await sandbox.clock.advance(seconds=55)
-    assert (await raw.call_with_token("GET", "/2/follows", got.json["access_token"])).status == 401
 
 
 async def test_refreshing_rotates(raw: RawClient, refresh: SendForm, obtain_tokens: ObtainTokens) -> None:

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox import Fault, Sandbox, SandboxConfig
+from svc_async.sandbox import Fault, SandboxConfig
 from svc_async.sandbox.api.ads.iso_codes import COUNTRIES, CURRENCIES
-from tests.support.raw_client import RawClient, open_raw_client
+from tests.support.raw_client import RawClient
 
 GOOD: dict[str, Any] = {
     "id": "sku-1",
@@ -85,12 +85,6 @@ async def test_a_batch_has_up_to_25_products(raw: RawClient, path: str) -> None:
     body = json.dumps({"products": [GOOD]}).encode()
     assert (await raw("PUT", path, data=body)).codes == [("INVALID_PARAMETER", "Content-Type")]
     assert len(await list_ids(raw, path)) == 25
-
-
-@pytest.mark.parametrize("config", [SandboxConfig(refuse_empty=False)])
-async def test_whether_an_empty_batch_is_refused_is_a_setting(raw: RawClient, path: str) -> None:
-    assert await upsert(raw, path) == []
-    assert (await send(raw, "DELETE", path, {"product_keys": []})).data == {"delete_products": []}
 
 
 @pytest.mark.rule("PROD-02", "PROD-03")
@@ -267,12 +261,6 @@ async def test_all_items_of_an_id_that_occurs_twice_are_ignored(raw: RawClient, 
     group = [make_product("a"), make_product("b"), make_product("a", size="L"), {"id": "b"}, make_product("c")]
     assert [result["id"] for result in await upsert(raw, path, *group)] == ["c"]
     assert await list_ids(raw, path) == ["c"]
-    config = SandboxConfig(duplicate_products="error")
-    async with Sandbox(config=config) as sandbox, open_raw_client(sandbox) as other:
-        await other("POST", "/12/product_catalogs", {"name": "Shop"})
-        results = await upsert(other, path, *group)
-        assert [result["status"] for result in results] == ["ERROR"] * 4 + ["CREATE_SUCCESS"]
-        assert await list_ids(other, path) == ["c"]
 
 
 @pytest.mark.rule("PROD-09", "PROD-09b", "PROD-10", "PROD-10b")
@@ -293,13 +281,6 @@ async def test_variants_share_a_key_and_the_first_represents_them(raw: RawClient
     assert await list_ids(raw, path, item_group_key="nothing") == []
     await send(raw, "DELETE", path, {"product_keys": [listed["s"]["product_key"]]})
     assert await list_ids(raw, path) == ["x", "m", "y"]
-    async with (
-        Sandbox(config=SandboxConfig(whole_groups=False)) as sandbox,
-        open_raw_client(sandbox) as other,
-    ):
-        await other("POST", "/12/product_catalogs", {"name": "Shop"})
-        await upsert(other, path, *group)
-        assert await list_ids(other, path, item_group_key=key) == ["s"]
 
 
 @pytest.mark.rule("PROD-09")

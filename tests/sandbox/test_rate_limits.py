@@ -100,13 +100,6 @@ async def test_limits_can_be_off(raw: RawClient) -> None:
     assert not any(name.startswith("x-rate") for name in got.headers)
 
 
-@pytest.mark.parametrize("config", [SandboxConfig(account_rate_headers=True)])
-async def test_account_headers_come_when_set_and_where_an_account_is(raw: RawClient, path: str) -> None:
-    got = await raw("GET", path)
-    assert got.headers["x-account-rate-limit-remaining"] == "1999"
-    assert "x-account-rate-limit-limit" not in (await raw("GET", "/12/accounts")).headers
-
-
 async def take_after(clock: VirtualClock, limits: RateLimits, *waits: float) -> list[bool]:
     granted = []
     for wait in waits:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -24,7 +23,28 @@ _PATH = "/2/activity/subscriptions"
 _ONE = "/2/activity/subscriptions/{subscription_id}"
 _TAG_LENGTH = 200
 _DIRECTIONS = ("sent", "received")
-_ALIASES: Mapping[str, str] = MappingProxyType({"inbound": "received", "outbound": "sent"})  # ASM-52
+# Unspecified: how many subscriptions an app may have, and that they differ (ASM-53); how many a page has (ASM-51).
+_MOST = 1_000
+_ON_A_PAGE = 100
+# Unspecified: the former names (EV-02).
+_NEW_NAMES: Mapping[str, str] = {
+    "PostCreate": "post.create",
+    "PostDelete": "post.delete",
+    "DmReceived": "dm.received",
+    "DmSent": "dm.sent",
+    "DmRead": "dm.read",
+    "DmIndicateTyping": "dm.indicate_typing",
+    "SpacesStart": "spaces.start",
+    "SpacesEnd": "spaces.end",
+    "ProfileBioUpdate": "profile.update.bio",
+    "ProfileVerifiedUpdate": "profile.update.verified",
+    "ProfileAffiliateUpdate": "profile.update.affiliate",
+    "ProfileScreennameUpdate": "profile.update.screenname",
+    "ProfilePictureUpdate": "profile.update.picture",
+    "ProfileBannerUpdate": "profile.update.banner",
+    "ProfileGeoUpdate": "profile.update.geo",
+    "ProfileUrlUpdate": "profile.update.url",
+}
 
 _FILTER = (
     json_field("user_id", "string", rule="ACT-01"),
@@ -62,14 +82,12 @@ def _create(call: Call) -> Answer:
 def _read_event_type(call: Call) -> str:
     """Return the dot-separated name of a type that can be subscribed to (EV-01, EV-02)."""
     name = str(call.params["event_type"])
-    config = call.sandbox.config
-    older = {before: now for now, before in config.event_names.items()}
-    if name in older:
+    if name in _NEW_NAMES:
         # Unspecified: whether older names are refused from their date on (ASM-50).
-        if call.now >= NAMES_CHANGED and not config.older_names_after_change:
-            refuse(invalid("EV-02", f"is called {older[name]} now", "event_type"))
-        return older[name]
-    if name not in KINDS and name not in config.extra_event_types:
+        if call.now >= NAMES_CHANGED:
+            refuse(invalid("EV-02", f"is called {_NEW_NAMES[name]} now", "event_type"))
+        return _NEW_NAMES[name]
+    if name not in KINDS:
         refuse(invalid("EV-01", f"is no type of event; {_propose_types(name)}", "event_type"))
     return name
 
@@ -81,8 +99,6 @@ def _propose_types(name: str) -> str:
 
 def _read_filter(call: Call, event_type: str) -> dict[str, str]:
     chosen, found = read_fields(_FILTER, call.params["filter"], at="filter.")
-    if call.sandbox.config.direction_aliases and "direction" in chosen:
-        chosen["direction"] = _ALIASES.get(chosen["direction"], chosen["direction"])
     refuse(*found, *_check_filter(chosen, event_type))
     return chosen
 
@@ -106,18 +122,16 @@ def _check_filter(chosen: Mapping[str, Any], event_type: str) -> list[Finding]:
 def _check_room(call: Call, event_type: str, chosen: Mapping[str, str]) -> None:
     subscriptions = call.app_channels.subscriptions.values()
     same = any((each.event_type, each.filter) == (event_type, chosen) for each in subscriptions)
-    if same and not call.sandbox.config.duplicate_subscriptions:
+    if same:
         message = "a subscription with this event_type and filter is there already"
         raise make_refusal(400, "DuplicateSubscription", message, rule="ASM-53", basis=Basis.ASSUMED)
-    if len(subscriptions) >= call.sandbox.config.subscriptions_per_app:
+    if len(subscriptions) >= _MOST:
         message = f"the app has {len(subscriptions)} subscriptions"
         raise make_refusal(400, "SubscriptionLimitExceeded", message, rule="ASM-53", basis=Basis.ASSUMED)
 
 
 def _list(call: Call) -> Answer:
-    found, meta = paginate(
-        call, call.app_channels.subscriptions.values(), default=call.sandbox.config.subscriptions_page
-    )
+    found, meta = paginate(call, call.app_channels.subscriptions.values(), default=_ON_A_PAGE)
     return Answer({"data": [subscription.public_fields for subscription in found], "meta": meta})
 
 

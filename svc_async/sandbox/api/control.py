@@ -17,7 +17,6 @@ from aiohttp import web
 from svc_async.sandbox.api import control_faults
 from svc_async.sandbox.api.oauth import oauth1, pkce
 from svc_async.sandbox.clock import VirtualClock
-from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.push.deliveries import Delivery
 from svc_async.sandbox.push.events import Event, set_paths
@@ -68,7 +67,7 @@ class ControlApi:
             if call.serve is not None:
                 await call.serve(self, response)
                 return None
-            result = call.handle(self, await _read_body(request, self.sandbox.config))
+            result = call.handle(self, await _read_body(request))
             if inspect.isawaitable(result):
                 result = await result
             return _protect(result if isinstance(result, Reply) else Reply(200, render_json(result)))
@@ -318,7 +317,7 @@ def _is_visit(request: web.BaseRequest) -> bool:
     return request.method == "GET" and all(request.headers.get(name) == value for name, value in wanted.items())
 
 
-async def _read_body(request: web.BaseRequest, config: SandboxConfig) -> Body:
+async def _read_body(request: web.BaseRequest) -> Body:
     try:
         content = await request.read()
     except web.HTTPRequestEntityTooLarge:
@@ -331,4 +330,4 @@ async def _read_body(request: web.BaseRequest, config: SandboxConfig) -> Body:
         return {}
     if request.content_type != "application/json":
         raise Refusal(400, Problem("INVALID_PARAMETER", "the body needs Content-Type: application/json"))
-    return decode_object(content, config)
+    return decode_object(content)

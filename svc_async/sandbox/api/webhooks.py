@@ -7,7 +7,6 @@ from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from svc_async.sandbox.api.v2 import make_refusal, operation
-from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.deliveries import ReplayWindow
 from svc_async.sandbox.push.outbound import Attempt, Verdict
@@ -20,12 +19,14 @@ __all__ = ["OPERATIONS", "check_url", "find_webhook"]
 
 _HINTS = {Verdict.WRONG_TOKEN: "is it signed with the consumer secret of this app?"}
 _WITHOUT_ANSWER = frozenset({Verdict.CLOSED, Verdict.TIMEOUT, Verdict.UNMAPPED})
+_MOST = 5  # Unspecified: URLs that an app may register (ASM-05)
+_LONGEST = 200  # Unspecified: the characters of a URL (ASM-42)
 _REPLAY_MOVED = datetime(2026, 3, 25, 16, tzinfo=UTC)  # WH-51: 12:00 in New York, which is UTC-4 by then
 
 
 async def _create(call: Call, response: OpenResponse) -> Answer:
     url = str(call.params["url"])
-    check_url(url, call.sandbox.config)
+    check_url(url)
     _check_room(call, url)
     with response.release_clock():
         check = await call.app_channels.crc_checks.check_new(url)
@@ -68,8 +69,7 @@ async def _validate(call: Call, response: OpenResponse) -> Answer:
     webhook = find_webhook(call, call.path["webhook_id"])
     with response.release_clock():
         await call.app_channels.crc_checks.revalidate(webhook)
-    if call.sandbox.config.webhook_put_answer == "attempted":
-        return Answer({"data": {"attempted": True}})
+    # Unspecified: that the answer is whether the webhook is valid (ASM-44).
     return Answer({"data": {"valid": webhook.valid}})
 
 
@@ -79,7 +79,7 @@ def _replay(call: Call) -> Answer:
 
 def _replay_legacy(call: Call) -> Answer:
     # Unspecified: the answer after its date (ASM-49), and that its dates are in the query.
-    if call.now >= _REPLAY_MOVED and call.sandbox.config.old_replay == "gone":
+    if call.now >= _REPLAY_MOVED:
         raise make_refusal(410, "GONE", "use POST /2/webhooks/replay", rule="WH-51", basis=Basis.SPEC)
     return _start_replay(call, call.path["webhook_id"])
 
@@ -87,7 +87,7 @@ def _replay_legacy(call: Call) -> Answer:
 def _start_replay(call: Call, webhook_id: str) -> Answer:
     try:
         window = ReplayWindow.parse(str(call.params["from_date"]), str(call.params["to_date"]))
-        window.check(call.now, call.sandbox.config)
+        window.check(call.now)
     except ValueError as error:
         raise _refuse(400, "QueryParamInvalid", str(error), rule="ASM-45") from None
     webhook = find_webhook(call, webhook_id)
@@ -115,23 +115,23 @@ def _check_room(call: Call, url: str) -> None:
     webhooks = call.app_channels.webhooks
     if any(webhook.url == url for webhook in webhooks.values()):
         raise _refuse(400, "DuplicateUrlFailed", "the URL is registered already", rule="ASM-42")
-    if len(webhooks) >= call.sandbox.config.webhooks_per_app:
+    if len(webhooks) >= _MOST:
         raise _refuse(400, "WebhookLimitExceeded", f"the app has {len(webhooks)} webhooks", rule="ASM-05")
 
 
-def check_url(url: str, config: SandboxConfig) -> None:
+def check_url(url: str) -> None:
     """Check whether a URL can be registered: WH-01, WH-02 and ASM-42.
 
     Raises:
         Refusal: it cannot.
     """
-    if len(url) > config.webhook_url_length:
-        raise _refuse_url(f"takes up to {config.webhook_url_length} characters", "ASM-42")
+    if len(url) > _LONGEST:
+        raise _refuse_url(f"takes up to {_LONGEST} characters", "ASM-42")
     parts = _split_url(url)
     for rule, message, is_wrong in _URL_RULES:
         if is_wrong(url, parts):
             raise _refuse_url(message, rule)
-    if _is_ip(parts.hostname or "") and not config.webhook_ip_literals:
+    if _is_ip(parts.hostname or ""):
         raise _refuse_url("has an IP address for a host", "ASM-42")
 
 

@@ -29,6 +29,8 @@ __all__ = ["NAMES_CHANGED", "AppChannels", "Channels", "Product", "StreamRule", 
 
 Product = Literal["activity", "filtered"]
 
+# Unspecified: the open streams that an app may have (ASM-57).
+_CONNECTIONS: Mapping[Product, int] = {"activity": 2, "filtered": 1}
 NAMES_CHANGED = datetime(2026, 3, 18, tzinfo=UTC)
 """The date from which events have dot-separated names only (EV-02, ASM-50)."""
 
@@ -146,8 +148,8 @@ class AppChannels:
             return
         message = {"data": dict(event.payload), "includes": event.includes, "matching_rules": matching}
         self.streams["filtered"].publish(message)
-        # FS-06: on webhooks it is for enterprises only.
-        if self.config.filtered_webhooks and self.config.enterprise:
+        # FS-06: on webhooks it is for enterprises only. Unspecified: how to choose a webhook (FS-01); here all get it.
+        if "enterprise" not in self.config.closed_gates:
             for webhook in list(self.webhooks.values()):
                 self.deliveries.send(webhook, message)
 
@@ -160,7 +162,8 @@ class AppChannels:
             "payload": event.payload,
             **({} if event.includes is None else {"includes": event.includes}),
         }
-        envelope = {"data": [data] if self.config.event_data_in_array else data}
+        # Unspecified: that `data` is the event, not an array of one (ASM-24).
+        envelope = {"data": data}
         self.streams["activity"].publish(envelope)
         # Unspecified: a subscription without a webhook, or with a deleted one, reaches streams only (ASM-20, ASM-51).
         webhook = self.webhooks.get(subscription.webhook_id or "")
@@ -224,7 +227,7 @@ class Channels:
 
     def _create(self, app: App) -> AppChannels:
         config, background, ids = self._config, self._background, self._store.ids
-        signer = Signer.for_app(app, config)
+        signer = Signer(consumer_secret=app.consumer_secret)
         outbound = Outbound(background.clock, self.targets)
         deliveries = Deliveries(
             config=config,
@@ -233,17 +236,17 @@ class Channels:
             signer=signer,
             next_id=lambda: _new_id(ids, "delivery"),
         )
-        limits: dict[Product, int] = {"activity": config.activity_connections, "filtered": config.filtered_connections}
         return AppChannels(
             config=config,
             background=background,
             ids=ids,
             events=self.events,
-            crc_checks=CrcChecks(config=config, background=background, outbound=outbound, signer=signer, ids=ids),
+            crc_checks=CrcChecks(background=background, outbound=outbound, signer=signer, ids=ids),
             deliveries=deliveries,
-            replays=Replays(config=config, background=background, deliveries=deliveries, ids=ids),
+            replays=Replays(background=background, deliveries=deliveries, ids=ids),
             streams={
-                product: Hub(background=background, config=config, limit=limit) for product, limit in limits.items()
+                product: Hub(background=background, config=config, limit=limit)
+                for product, limit in _CONNECTIONS.items()
             },
         )
 

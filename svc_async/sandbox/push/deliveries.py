@@ -27,6 +27,11 @@ from svc_async.sandbox.state.store import Ids, format_time
 __all__ = ["Deliveries", "Delivery", "DeliveryFault", "DeliveryFaults", "ReplayJob", "ReplayWindow", "Replays", "State"]
 
 _OK = 200
+_DELAYS = (60.0, 300.0)  # Unspecified: seconds from a failed attempt to the next (ASM-02)
+# Unspecified: how many hours a replay may reach back, and how many minutes ago it begins and ends at least (ASM-45).
+_REACHES_BACK = 24
+_BEGAN = 31
+_ENDED = 10
 _RULES: Mapping[Verdict, str] = MappingProxyType(
     {
         Verdict.OK: "WH-41",
@@ -254,7 +259,7 @@ class Deliveries:
         await self._deliver(held)
 
     async def _deliver(self, delivery: Delivery) -> None:
-        for number, delay in enumerate((0.0, *self.config.delivery_delays), 1):
+        for number, delay in enumerate((0.0, *_DELAYS), 1):
             await self._pause(delay if number > 1 else delivery.fault.delay)
             if not delivery.webhook.takes_deliveries:
                 delivery.end(State.DROPPED)
@@ -324,22 +329,23 @@ class ReplayWindow:
             raise ValueError("from_date must be before to_date")
         return cls(first, last)
 
-    def check(self, now: datetime, config: SandboxConfig) -> None:
+    def check(self, now: datetime) -> None:
         """Check that the window can be replayed (ASM-45).
 
         Raises:
             ValueError: it is too old or too recent.
         """
-        if now - self.first > timedelta(hours=config.replay_max_age_hours):
-            raise ValueError(f"from_date is more than {config.replay_max_age_hours} hours ago")
-        if now - self.first < timedelta(minutes=config.replay_from_min_age_minutes):
-            raise ValueError(f"from_date is less than {config.replay_from_min_age_minutes} minutes ago")
-        if now - self.last < timedelta(minutes=config.replay_to_min_age_minutes):
-            raise ValueError(f"to_date is less than {config.replay_to_min_age_minutes} minutes ago")
+        if now - self.first > timedelta(hours=_REACHES_BACK):
+            raise ValueError(f"from_date is more than {_REACHES_BACK} hours ago")
+        if now - self.first < timedelta(minutes=_BEGAN):
+            raise ValueError(f"from_date is less than {_BEGAN} minutes ago")
+        if now - self.last < timedelta(minutes=_ENDED):
+            raise ValueError(f"to_date is less than {_ENDED} minutes ago")
 
-    def contains(self, moment: datetime, *, inclusive: bool) -> bool:
-        """Return whether a time is in the window, which includes the minute of `to_date` or not."""
-        return self.first <= moment < self.last + timedelta(minutes=inclusive)
+    def contains(self, moment: datetime) -> bool:
+        """Return whether a time is in the window."""
+        # Unspecified: that the minute of `to_date` belongs to it (ASM-06).
+        return self.first <= moment < self.last + timedelta(minutes=1)
 
 
 def _parse_date(text: str, name: str) -> datetime:
@@ -371,7 +377,6 @@ class ReplayJob:
 class Replays:
     """The replay jobs, one at a time."""
 
-    config: SandboxConfig
     background: BackgroundTasks
     deliveries: Deliveries
     ids: Ids
@@ -390,7 +395,7 @@ class Replays:
             if delivery.webhook is webhook
             and delivery.attempted
             and not (delivery.repeated or delivery.replay_job)
-            and window.contains(delivery.created_at, inclusive=self.config.replay_to_date_inclusive)
+            and window.contains(delivery.created_at)
         ]
         job = ReplayJob(
             id=str(int(self.ids.next("replay_job", 12), 36)),
@@ -403,8 +408,6 @@ class Replays:
         return job
 
     async def _run(self, job: ReplayJob) -> None:
-        if self.config.replay_delay:
-            await self.background.clock.sleep(self.config.replay_delay)
         sent = [
             self.deliveries.send(job.webhook, _mark_replayed(delivery.event), replay_job=job.id)
             for delivery in job.chosen

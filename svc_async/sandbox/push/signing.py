@@ -3,12 +3,8 @@
 import base64
 import hashlib
 import hmac
-from collections.abc import Mapping
 
 import attrs
-
-from svc_async.sandbox.config import SandboxConfig
-from svc_async.sandbox.state.grants import App
 
 __all__ = ["Signer", "sign"]
 
@@ -20,23 +16,11 @@ def sign(secret: str, message: bytes) -> str:
 
 @attrs.frozen(kw_only=True)
 class Signer:
-    """Writes signature headers (WH-40b).
-
-    Attributes:
-        keys: the secrets by the name of their header.
-    """
+    """Writes the signature header (WH-40b)."""
 
     consumer_secret: str = attrs.field(repr=False)
-    keys: Mapping[str, str] = attrs.field(repr=False)
-
-    @classmethod
-    def for_app(cls, app: App, config: SandboxConfig) -> "Signer":
-        """Return the signer of an app; one without a client secret has no second header."""
-        consumer = {config.signature_header: app.consumer_secret}
-        client = {} if app.client_secret is None else {config.second_signature_header: app.client_secret}
-        styles = {"consumer": consumer, "oauth2": client, "both": consumer | client}
-        return cls(consumer_secret=app.consumer_secret, keys=styles[config.signature_style])
 
     def sign_headers(self, message: bytes, *, secret: str | None = None) -> dict[str, str]:
-        """Return the headers for a message; `secret` replaces the right ones."""
-        return {name: sign(secret or right, message) for name, right in self.keys.items()}
+        """Return the header for a message; `secret` replaces the right one."""
+        # Unspecified: that the consumer secret signs, and no second secret in a header of its own (ASM-25, ASM-38).
+        return {"x-svc-webhooks-signature": sign(secret or self.consumer_secret, message)}

@@ -25,6 +25,8 @@ __all__ = ["Connection", "Hub", "StreamRefused"]
 _END_OF_LINE = b"\r\n"
 _GARBAGE = b'{"data": {"event_uuid": \x00 not JSON'
 _RECORDED = timedelta(hours=24)  # ASM-58
+_HEARTBEAT = 20.0  # Unspecified: seconds of silence until a blank line (ASM-54)
+_BUFFER = 1_000  # Unspecified: queued lines after which a slow reader is dropped (ASM-59)
 _ERROR_STATUSES = range(400, 600)
 
 Write = Callable[[bytes], Awaitable[None]]
@@ -97,7 +99,7 @@ class Connection:
 
     def put(self, line: bytes) -> None:
         """Queue a line; drop a client that does not read fast enough (ASM-59)."""
-        if self._outbox.qsize() >= self.hub.config.stream_buffer:
+        if self._outbox.qsize() >= _BUFFER:
             self.drop()
         else:
             self._outbox.put_nowait(line)
@@ -150,9 +152,7 @@ class Connection:
     def _schedule_heartbeat(self) -> None:
         if self._heartbeat is not None:
             self.hub.background.cancel(self._heartbeat)
-        self._heartbeat = self.hub.background.call_later(
-            self.hub.config.stream_heartbeat, self._send_heartbeat, moves_time=False
-        )
+        self._heartbeat = self.hub.background.call_later(_HEARTBEAT, self._send_heartbeat, moves_time=False)
 
     def _send_heartbeat(self) -> None:
         if self._flowing.is_set():

@@ -48,6 +48,7 @@ _REQUIRED = (
     "oauth_token",
     "oauth_version",
 )
+_SKEW = 300  # Unspecified: seconds that `oauth_timestamp` may differ from the clock (ASM-10)
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -162,14 +163,9 @@ def signature(base: str, consumer_secret: str, token_secret: str = "") -> str:
 
 @attrs.define
 class Verifier:
-    """Authenticates requests.
-
-    Attributes:
-        skew: seconds that `oauth_timestamp` may differ from the clock.
-    """
+    """Authenticates requests."""
 
     clock: Clock
-    skew: float
     grants: Grants
     _nonces: dict[tuple[str, str], float] = attrs.field(factory=dict[tuple[str, str], float])
 
@@ -267,9 +263,9 @@ class Verifier:
 
     def _check_replay(self, parameters: Mapping[str, str]) -> None:
         now = self.clock.now().timestamp()
-        if abs(now - int(parameters["oauth_timestamp"])) > self.skew:
+        if abs(now - int(parameters["oauth_timestamp"])) > _SKEW:
             raise unauthorized("oauth_timestamp is too far from the time of the service", rule="ASM-10")
-        while self._nonces and next(iter(self._nonces.values())) < now - 2 * self.skew:
+        while self._nonces and next(iter(self._nonces.values())) < now - 2 * _SKEW:
             del self._nonces[next(iter(self._nonces))]
         once = parameters.get("oauth_token") or parameters["oauth_consumer_key"], parameters["oauth_nonce"]
         if once in self._nonces:

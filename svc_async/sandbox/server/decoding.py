@@ -9,7 +9,6 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import attrs
 import msgspec
 
-from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
 
 __all__ = [
@@ -206,7 +205,7 @@ def parse_form(text: str) -> list[tuple[str, str]]:
     return parse_qsl(text, keep_blank_values=True)
 
 
-def decode_json(body: bytes, config: SandboxConfig) -> Any:
+def decode_json(body: bytes) -> Any:
     """Decode a JSON body.
 
     Raises:
@@ -214,21 +213,20 @@ def decode_json(body: bytes, config: SandboxConfig) -> Any:
     """
     try:
         value = msgspec.json.decode(body)
-        if config.repeated_names == "refuse":
-            # Twice as fast as a decoder that builds the objects here.
-            json.loads(body, object_pairs_hook=_check_names, parse_int=_ignore)
+        # Twice as fast as a decoder that builds the objects here.
+        json.loads(body, object_pairs_hook=_check_names, parse_int=_ignore)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise _refuse("the body is not JSON") from None
     return value
 
 
-def decode_object(body: bytes, config: SandboxConfig) -> dict[str, Any]:
+def decode_object(body: bytes) -> dict[str, Any]:
     """Decode a body that is a JSON object.
 
     Raises:
         Refusal: it is no such object, is nested too deeply, or an object in it has a name twice.
     """
-    value = decode_json(body, config)
+    value = decode_json(body)
     if not isinstance(value, dict):
         raise _refuse("the body is no JSON object")
     _check_depth(value)

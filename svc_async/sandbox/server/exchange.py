@@ -279,7 +279,7 @@ class Exchange:
             total = len(msgspec.json.decode(self.body, type=list[msgspec.Raw]))
         except msgspec.DecodeError:
             return None
-        errors = list_operation_errors(problems, total, self.sandbox.config.batch_errors)
+        errors = list_operation_errors(problems, total)
         return Reply(400, render_json({"errors": [], "operation_errors": errors, "request": []}))
 
     async def send(self, reply: Reply, *, cut: int | None = None, pause: float = 0.0) -> None:

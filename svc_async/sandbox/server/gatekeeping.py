@@ -109,10 +109,10 @@ class RateLimits:
             if not window.remaining:
                 rule, basis = _RULE_IDS.get(name, ("ASM-11", Basis.PUBLIC))
                 problem = Problem("TOO_MANY_REQUESTS", f"the limit {name} is used up")
-                raise Refusal(429, problem, rule=rule, basis=basis, headers=self._make_headers([window], now))
+                raise Refusal(429, problem, rule=rule, basis=basis, headers=_make_headers([window], now))
         for window in windows.values():
             window.take(now)
-        return self._make_headers(windows.values(), now)
+        return _make_headers(windows.values(), now)
 
     def count(self, name: str, *, user: str = "", account: str | None = None) -> int:
         """Return how many requests a window has counted."""
@@ -136,19 +136,14 @@ class RateLimits:
         scope = account if rule.scope == "account" and account is not None else user
         return self._windows.setdefault((name, scope), _Window(rule, self._config.rate_windows))
 
-    def _make_headers(self, windows: Iterable[_Window], now: float) -> dict[str, str]:
-        tightest = min(windows, key=lambda window: window.remaining)
-        headers = _make_headers("x-rate-limit", tightest, now)
-        if self._config.account_rate_headers and tightest.rule.scope == "account":
-            headers |= _make_headers("x-account-rate-limit", tightest, now)
-        return headers
 
-
-def _make_headers(prefix: str, window: _Window, now: float) -> dict[str, str]:
+def _make_headers(windows: Iterable[_Window], now: float) -> dict[str, str]:
+    tightest = min(windows, key=lambda window: window.remaining)
+    # Unspecified: the headers, and that there are none for an account besides (ASM-103).
     return {
-        f"{prefix}-limit": str(window.rule.requests),
-        f"{prefix}-remaining": str(window.remaining),
-        f"{prefix}-reset": str(window.reset(now)),
+        "x-rate-limit-limit": str(tightest.rule.requests),
+        "x-rate-limit-remaining": str(tightest.remaining),
+        "x-rate-limit-reset": str(tightest.reset(now)),
     }
 
 

@@ -35,6 +35,8 @@ __all__ = [
 
 Surface = Literal["base", "ads", "ads_sandbox"]
 
+_WITHOUT_COUNT = 200  # Unspecified: entries on a page of a list without `count`
+
 
 @attrs.frozen
 class Answer:
@@ -130,7 +132,7 @@ class Call:
         return self.sandbox.paginator.paginate(
             rows,
             listing=f"{self.operation.id}:{self.user}",
-            params={"count": self.sandbox.config.targeted_page_size, **filters, **self.params},
+            params={"count": _WITHOUT_COUNT, **filters, **self.params},
             sortable=sortable,
         )
 

@@ -102,7 +102,7 @@ def _read_body(declared: Iterable[Param], body: bytes, config: SandboxConfig) ->
         Refusal: it is not a JSON object, or a field is unknown, wrong or missing; every problem is named.
     """
     fields = {param.name: param for param in _select(declared, "json")}
-    value = decode_object(body, config)
+    value = decode_object(body)
     if config.unknown_parameters == "ignore":
         value = {name: field for name, field in value.items() if name in fields}
     sent, found = read_fields(fields.values(), value)

@@ -104,14 +104,9 @@ def render_json(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-def list_operation_errors(by_operation: Mapping[int, Sequence[Problem]], total: int, form: str) -> list[Any]:
-    """Return `operation_errors`: a list by operation, or one object with its `index` for each problem."""
-    if form == "objects":
-        return [
-            {"index": index, **problem.as_json()}
-            for index, problems in sorted(by_operation.items())
-            for problem in problems
-        ]
+def list_operation_errors(by_operation: Mapping[int, Sequence[Problem]], total: int) -> list[Any]:
+    """Return `operation_errors`."""
+    # Unspecified: that it is a list by operation, not one object with its `index` for each problem (ASM-111).
     return [[problem.as_json() for problem in by_operation.get(index, ())] for index in range(total)]
 
 

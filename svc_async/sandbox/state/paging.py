@@ -21,6 +21,7 @@ __all__ = ["Page", "Paginator"]
 
 _UNBOUND = ("cursor", "count", "with_total_count")
 _TAG = 10
+_DEFAULT_SORT = "created_at-asc"  # Unspecified: the order of a list without `sort_by` (ASM-12)
 
 
 class _Mark(NamedTuple):
@@ -49,7 +50,6 @@ class Paginator:
     """Cuts lists into pages."""
 
     secret: bytes = attrs.field(repr=False)
-    default_sort: str
     empty_before_last: bool = False
 
     def paginate(
@@ -78,7 +78,7 @@ class Paginator:
 
     def _order(self, sort_by: str | None, sortable: Sequence[str]) -> tuple[str, bool]:
         # Unspecified: the form <attribute>-asc or <attribute>-desc (ASM-99).
-        attribute, _, direction = (sort_by or self.default_sort).rpartition("-")
+        attribute, _, direction = (sort_by or _DEFAULT_SORT).rpartition("-")
         if sort_by is not None and (attribute not in sortable or direction not in ("asc", "desc")):
             choices = ", ".join(sortable)
             problem = Problem("INVALID_PARAMETER", f"sort_by must be <attribute>-asc or -desc, of {choices}", "sort_by")

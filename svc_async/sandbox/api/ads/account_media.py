@@ -1,10 +1,8 @@
 """Account media: the creatives of an account (AM-01 to AM-03)."""
 
-from datetime import datetime
-
 from svc_async.sandbox.api.ads.common import WITH_DELETED, filter_by, list_owned, list_params
 from svc_async.sandbox.server.decoding import csv
-from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row, not_found
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["OPERATIONS", "add_account_media"]
@@ -26,29 +24,20 @@ _ONE = f"{_PATH}/{{account_media_id}}"
 _SORTABLE = ("id", "creative_type", "created_at", "updated_at")
 
 
-def add_account_media(store: Store, account_id: str, *, ready_at: datetime | None = None, **fields: object) -> Row:
-    """Add a creative, which is available from `ready_at` on."""
-    record = {"id": store.ids.next(_KIND, 5), "video_id": None, "media_url": None, "_ready_at": ready_at or store.now()}
+def add_account_media(store: Store, account_id: str, **fields: object) -> Row:
+    """Add a creative."""
+    record = {"id": store.ids.next(_KIND, 5), "video_id": None, "media_url": None}
     return store[_KIND].add(account_id, record | fields)
 
 
-def _is_available(call: Call, row: Row) -> bool:
-    ready_at: datetime = row.fields["_ready_at"]
-    return ready_at <= call.now
-
-
 def _list(call: Call) -> Answer:
-    rows = [row for row in list_owned(call, _KIND) if _is_available(call, row)]
-    rows = filter_by(rows, "id", call.params["account_media_ids"])
+    rows = filter_by(list_owned(call, _KIND), "id", call.params["account_media_ids"])
     rows = filter_by(rows, "creative_type", call.params["creative_types"])
     return answer_page(call.paginate(rows, sortable=_SORTABLE, filters=call.path))
 
 
 def _find(call: Call) -> Row:
-    row = call.find(call.sandbox.store[_KIND], "account_media_id", code="ACCOUNT_MEDIA_NOT_FOUND")
-    if not _is_available(call, row):
-        raise not_found("ACCOUNT_MEDIA_NOT_FOUND", "account_media_id")
-    return row
+    return call.find(call.sandbox.store[_KIND], "account_media_id", code="ACCOUNT_MEDIA_NOT_FOUND")
 
 
 def _get(call: Call) -> Answer:

@@ -14,6 +14,19 @@ from svc_async.sandbox.server.reading import read_fields
 __all__ = ["OPERATIONS"]
 
 _LARGEST = 4_000_000
+# Unspecified: which targeting criteria are primary (UNS-primary-criteria).
+_PRIMARY = frozenset(
+    {
+        "BROAD_KEYWORD",
+        "CONVERSATION",
+        "CUSTOM_AUDIENCE",
+        "EVENT",
+        "FOLLOWERS_OF_USER",
+        "INTEREST",
+        "SIMILAR_TO_FOLLOWERS_OF_USER",
+        "TV_SHOW",
+    }
+)
 _CRITERION = (
     # Unspecified: other fields of a criterion, which are ignored (UNS-primary-criteria).
     json_field("targeting_type", "string", required=True, rule="EST-01"),
@@ -24,9 +37,8 @@ _CRITERION = (
 def _create(call: Call) -> Answer:
     criteria = call.params["targeting_criteria"]
     refuse(*(finding for index, criterion in enumerate(criteria) for finding in _check_criterion(index, criterion)))
-    primary = call.sandbox.config.primary_targeting_types
-    if not any(criterion["targeting_type"] in primary for criterion in criteria):
-        types = ", ".join(sorted(primary))
+    if not any(criterion["targeting_type"] in _PRIMARY for criterion in criteria):
+        types = ", ".join(sorted(_PRIMARY))
         message = f"must contain a primary criterion, with a targeting_type of {types}"
         refuse(invalid("EST-01c", message, "targeting_criteria", code="MISSING_PARAMETER"))
     # Unspecified: the shape of the answer (ASM-16).

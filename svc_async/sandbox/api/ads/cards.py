@@ -120,7 +120,7 @@ def _create(call: Call) -> Answer:
     content = _read_content(call)
     if not content:
         refuse(missing("CARD-04", "components"))
-    return _answer_write(call, add_card(call.sandbox.store, call.account, name=call.params["name"], **content))
+    return Answer(_show(add_card(call.sandbox.store, call.account, name=call.params["name"], **content)))
 
 
 def _update(call: Call) -> Answer:
@@ -131,11 +131,7 @@ def _update(call: Call) -> Answer:
     if len(name) > _NAME:
         # Unspecified: that the bound of the creation holds here too, and that never both does (UNS-card-update-bounds).
         refuse(invalid("CARD-02", f"takes up to {_NAME} characters", "name"))
-    return _answer_write(call, call.sandbox.store[_KIND].change(row, **{**call.sent, **_read_content(call)}))
-
-
-def _answer_write(call: Call, row: Row) -> Answer:
-    return Answer([_show(row)] if call.sandbox.config.card_writes_in_array else _show(row))
+    return Answer(_show(call.sandbox.store[_KIND].change(row, **{**call.sent, **_read_content(call)})))
 
 
 def _delete_legacy(call: Call) -> Answer:

@@ -60,7 +60,7 @@ def _update_users(call: Call) -> Answer:
     with pause_gc():
         group = OperationGroup.read(call, _SCHEMA)
         group.apply(audience)
-    count = sum(group.count(call.sandbox.config.batch_counts))
+    count = sum(group.count())
     return Answer({"success_count": count, "total_count": count})
 
 

@@ -3,8 +3,6 @@
 from datetime import timedelta
 from typing import Any
 
-import attrs
-
 from svc_async.sandbox.api.ads.user_batches import OperationGroup, OperationSchema, Rules, pause_gc
 from svc_async.sandbox.server.decoding import json_field
 from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row
@@ -15,11 +13,16 @@ from svc_async.sandbox.state.store import Row, Store, format_time
 __all__ = ["OPERATIONS", "add_do_not_reach_list"]
 
 _LISTS = "do_not_reach_lists"
+# Unspecified: when a list is targetable (ASM-116, ASM-118).
+_PROCESSING = timedelta(hours=6)
+_SMALLEST = 100
 _PATH = "/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}"
-# Unspecified: the limits of a group, as those of custom audiences, and that there is no effective_at (ASM-114).
+# Unspecified: the limits of a group, as those of custom audiences, that there is no effective_at (ASM-114), and that
+# `expires_at` may be left out (ASM-17) and be no later than its default.
 _SCHEMA = OperationSchema(
     hashed=frozenset({"email", "phone_number"}),
     params=("users", "expires_at"),
+    expires_bounded=True,
     rules=Rules(
         group="DNR-01",
         operations="ASM-114",
@@ -54,13 +57,12 @@ def _find(call: Call) -> Row:
 
 
 def _update_users(call: Call) -> Answer:
-    row, config = _find(call), call.sandbox.config
-    required, bounded = config.dnr_expires_at_required, config.dnr_expiry_bounded
+    row = _find(call)
     with pause_gc():
-        group = OperationGroup.read(call, attrs.evolve(_SCHEMA, expires_required=required, expires_bounded=bounded))
+        group = OperationGroup.read(call, _SCHEMA)
         group.apply(call.sandbox.store.audiences[row.id])
     call.sandbox.store[_LISTS].change(row, _taken_at=format_time(call.now))
-    counts = [{"success_count": count, "total_count": count} for count in group.count(config.batch_counts)]
+    counts = [{"success_count": count, "total_count": count} for count in group.count()]
     return Answer(counts, request=group.sent)
 
 
@@ -73,14 +75,12 @@ def _delete(call: Call) -> Answer:
 
 def _describe_status(call: Call, row: Row) -> dict[str, Any]:
     """Return the status of a list: an upload is processed for a while, and then the list may be too small."""
-    # Unspecified: when a list is targetable (ASM-116, ASM-118).
     size = len(call.sandbox.store.audiences[row.id].members(call.now))
     taken_at = row.fields.get("_taken_at")
-    processed = timedelta(seconds=call.sandbox.config.audience_processing)
-    if taken_at is not None and call.now < parse_time(taken_at) + processed:
+    if taken_at is not None and call.now < parse_time(taken_at) + _PROCESSING:
         reasons = ["PROCESSING"]
     else:
-        reasons = ["TOO_SMALL"] if size < call.sandbox.config.audience_minimum else []
+        reasons = ["TOO_SMALL"] if size < _SMALLEST else []
     return {"targetable": not reasons, "reasons_not_targetable": reasons, "list_size": size}
 
 

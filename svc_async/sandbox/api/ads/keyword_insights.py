@@ -20,6 +20,7 @@ _WINDOW = timedelta(days=7)
 _TERMS = 10
 _RELATED = 30
 _BUSIEST = 5_000
+_DEFAULT_COUNTRY = "96683cc9126741d1"  # Unspecified: KW-07b names no default
 
 
 def _search(call: Call) -> Answer:
@@ -45,7 +46,7 @@ def _find_country(call: Call) -> str:
     """Return the one country of the results (KW-07b)."""
     location = call.params["location"]
     if location is None:
-        return call.sandbox.config.keyword_country
+        return _DEFAULT_COUNTRY
     row = call.sandbox.store["locations"].get(location)
     if row is None or row.fields["location_type"] != "COUNTRIES":
         refuse(invalid("KW-07", "must be the targeting value of a country", "location"))

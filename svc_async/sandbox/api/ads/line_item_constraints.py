@@ -27,7 +27,6 @@ class Update:
         sent: the names of the sent parameters.
         campaign: its campaign.
         business: the business category of each IAB category.
-        counted: the unit of `category_count`.
     """
 
     before: Mapping[str, Any]
@@ -35,7 +34,6 @@ class Update:
     sent: frozenset[str]
     campaign: Mapping[str, Any]
     business: Mapping[str, str]
-    counted: str
 
     def has(self, name: str) -> bool:
         """Return whether the field has a value after the update."""
@@ -53,10 +51,9 @@ class Update:
 
     @property
     def category_count(self) -> int:
-        """The number of its categories."""
-        # Unspecified: whether "one or two" counts business categories or IAB values (UNS-categories-form).
-        values = self.after["categories"]
-        return len(values if self.counted == "values" else {self.business.get(value, value) for value in values})
+        """The number of its business categories."""
+        # Unspecified: that "one or two" counts these, not IAB values (UNS-categories-form).
+        return len({self.business.get(value, value) for value in self.after["categories"]})
 
 
 @attrs.frozen

@@ -9,7 +9,6 @@ from typing import Any, get_args
 from svc_async.sandbox.api.ads.common import select_fields
 from svc_async.sandbox.api.ads.line_item_constraints import CONSTRAINTS, Update, ends_before_start
 from svc_async.sandbox.api.ads.line_item_fields import AudienceExpansion, BidStrategy, Days, EntityStatus, Goal, PayBy
-from svc_async.sandbox.config import LINE_ITEM_DEFAULTS
 from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, refuse
 from svc_async.sandbox.server.decoding import integer, long, text, timestamp
@@ -82,6 +81,17 @@ _NEW_CAMPAIGN: Mapping[str, Any] = {
     "frequency_cap": None,
     "budget_optimization": "CAMPAIGN",
 }
+# Unspecified: which default an objective has (ASM-15).
+_DEFAULTS: Mapping[str, Mapping[str, str]] = {
+    "ENGAGEMENTS": {"bid_strategy": "AUTO", "goal": "ENGAGEMENT"},
+    "APP_INSTALLS": {"bid_strategy": "AUTO", "goal": "APP_INSTALLS"},
+    "APP_ENGAGEMENTS": {"bid_strategy": "AUTO", "goal": "APP_CLICKS"},
+    "REACH": {"bid_strategy": "AUTO", "goal": "MAX_REACH"},
+    "FOLLOWERS": {"bid_strategy": "AUTO", "goal": "FOLLOWERS"},
+    "VIDEO_VIEWS": {"bid_strategy": "AUTO", "goal": "VIDEO_VIEW"},
+    "PREROLL_VIEWS": {"bid_strategy": "AUTO", "goal": "PREROLL"},
+    "WEBSITE_CLICKS": {"bid_strategy": "AUTO", "goal": "LINK_CLICKS"},
+}
 _PATH = "/12/accounts/{account_id}/line_items/{line_item_id}"
 _BY_IMPRESSION = ("APP_INSTALLS", "LINK_CLICKS")
 
@@ -106,18 +116,16 @@ def add_campaign(store: Store, account_id: str, **fields: Any) -> Row:
     return store["campaigns"].add(account_id, given)
 
 
-def add_line_item(
-    store: Store, account_id: str, *, defaults: Mapping[str, Mapping[str, str]] = LINE_ITEM_DEFAULTS, **fields: Any
-) -> Row:
+def add_line_item(store: Store, account_id: str, **fields: Any) -> Row:
     """Add a line item; missing fields get a default, that of its objective if there is one."""
     record = {**_NEW, "id": store.ids.next("line_item", 5), **fields}
-    return store["line_items"].add(account_id, _complete(record, defaults))
+    return store["line_items"].add(account_id, _complete(record))
 
 
-def _complete(fields: Mapping[str, Any], defaults: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+def _complete(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in the fields that follow from others (LI-07c, LI-10, LI-10b, LI-15b)."""
     own = {name: value for name, value in fields.items() if value is not None}
-    filled = {**fields, **defaults.get(fields["objective"], {}), **own}
+    filled = {**fields, **_DEFAULTS.get(fields["objective"], {}), **own}
     # Unspecified: IMPRESSION is the default whatever the bidding, and not allowed with TARGET (CON-12).
     if filled["pay_by"] is None and filled["goal"] in _BY_IMPRESSION and filled["bid_strategy"] != "TARGET":
         filled["pay_by"] = "IMPRESSION"
@@ -129,19 +137,18 @@ def _complete(fields: Mapping[str, Any], defaults: Mapping[str, Mapping[str, str
 
 def _update(call: Call) -> Answer:
     row = _find(call)
-    if call.sent.get("advertiser_user_id") is not None and not call.sandbox.config.may_set_advertiser_user:
+    if call.sent.get("advertiser_user_id") is not None and "advertiser_user" in call.sandbox.config.closed_gates:
         raise no_access("advertiser_user_id")
-    after = _complete({**row.fields, **_read_sent(call)}, call.sandbox.config.line_item_defaults)
+    after = _complete({**row.fields, **_read_sent(call)})
     update = Update(
         before=row.fields,
         after=after,
         sent=frozenset(call.sent),
         campaign=_find_campaign(call, row),
         business=_map_categories(call),
-        counted=call.sandbox.config.categories_counted,
     )
     findings = [constraint.finding() for constraint in CONSTRAINTS if constraint.is_broken(update)]
-    if call.sandbox.config.line_item_dates_ordered and ends_before_start(update):
+    if ends_before_start(update):  # Unspecified: that this is refused (ASM-121)
         findings.append(invalid("ASM-121", "must be later than start_time", "end_time"))
     refuse(*findings)
     return _answer(call.sandbox.store["line_items"].change(row, **after))

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from svc_async.sandbox.api.ads.account_media import add_account_media
@@ -23,12 +22,12 @@ _WORDS = ("name", "title", "file_name", "description")
 _OF_VIDEOS = ("description", "poster_media_key", "title")
 _ENDINGS = {"IMAGE": "jpg", "GIF": "gif", "VIDEO": "mp4"}
 _STORED = "https://media.svc.example"
+_UNNAMED = "Untitled media"  # Unspecified: the label (ASM-135)
 
 
-def add_media(store: Store, upload: Row, *, processing: float = 0.0, **fields: Any) -> Row:
+def add_media(store: Store, upload: Row, **fields: Any) -> Row:
     """Add an upload to the library; a promoted video is added to the account media too (AM-02)."""
     facts = upload.fields
-    ready_at = store.now() + timedelta(seconds=processing)
     record = {
         "media_key": upload.id,
         "name": None,
@@ -42,15 +41,14 @@ def add_media(store: Store, upload: Row, *, processing: float = 0.0, **fields: A
         "duration": facts["duration"],
         "aspect_ratio": _format_ratio(facts["width"], facts["height"]),
         **_make_poster(upload, None),
-        "_ready_at": ready_at,
+        # Unspecified: that a medium is processed at once (ASM-134).
+        "media_status": "TRANSCODE_COMPLETED",
     }
     row = store[_KIND].add(upload.owner, record | fields, key=upload.id)
     if row.fields["media_category"] == "PROMO_VIDEO":
         _, _, video_id = upload.id.partition("_")
         url = row.fields["media_url"]
-        add_account_media(
-            store, row.owner, ready_at=ready_at, creative_type="PREROLL", video_id=video_id, media_url=url
-        )
+        add_account_media(store, row.owner, creative_type="PREROLL", video_id=video_id, media_url=url)
     return row
 
 
@@ -68,11 +66,8 @@ def _make_poster(upload: Row, media_key: str | None) -> dict[str, str | None]:
     return {"poster_media_key": key, "poster_media_url": f"{_STORED}/{key}.jpg"}
 
 
-def _show(call: Call, row: Row) -> dict[str, Any]:
-    # Unspecified: the status of a medium that is being processed (ASM-134).
-    status = "TRANSCODE_COMPLETED" if row.fields["_ready_at"] <= call.now else "TRANSCODE_IN_PROGRESS"
-    name = row.fields["name"] or call.sandbox.config.default_media_name
-    return {**row.public_fields, "name": name, "media_status": status}
+def _show(row: Row) -> dict[str, Any]:
+    return {**row.public_fields, "name": row.fields["name"] or _UNNAMED}
 
 
 def _list(call: Call) -> Answer:
@@ -84,7 +79,7 @@ def _list(call: Call) -> Answer:
         and wanted <= _split_terms(" ".join(row.fields[name] or "" for name in _WORDS))
     ]
     page = call.paginate(rows, sortable=(), filters=call.path)
-    return Answer([_show(call, row) for row in page.rows], page)
+    return Answer([_show(row) for row in page.rows], page)
 
 
 def _split_terms(words: str) -> set[str]:
@@ -97,7 +92,7 @@ def _find(call: Call) -> Row:
 
 
 def _get(call: Call) -> Answer:
-    return Answer(_show(call, _find(call)))
+    return Answer(_show(_find(call)))
 
 
 def _create(call: Call) -> Answer:
@@ -107,16 +102,13 @@ def _create(call: Call) -> Answer:
     if call.sandbox.store[_KIND].get(upload.id) is not None:
         # Unspecified: the answer to adding a medium twice.
         refuse(invalid("ASM-95", "is in the library", "media_key"))
-    row = add_media(
-        call.sandbox.store, upload, processing=call.sandbox.config.media_processing, **_read_fields(call, upload)
-    )
-    return Answer(_show(call, row))
+    return Answer(_show(add_media(call.sandbox.store, upload, **_read_fields(call, upload))))
 
 
 def _update(call: Call) -> Answer:
     row = _find(call)
     upload = find_upload(call, row.id, "media_key")
-    return Answer(_show(call, call.sandbox.store[_KIND].change(row, **_read_fields(call, upload))))
+    return Answer(_show(call.sandbox.store[_KIND].change(row, **_read_fields(call, upload))))
 
 
 def _read_fields(call: Call, upload: Row) -> dict[str, Any]:
@@ -133,7 +125,7 @@ def _read_fields(call: Call, upload: Row) -> dict[str, Any]:
 
 
 def _delete(call: Call) -> Answer:
-    return Answer(_show(call, call.sandbox.store[_KIND].delete(_find(call))))
+    return Answer(_show(call.sandbox.store[_KIND].delete(_find(call))))
 
 
 def _declare_optional(*, clearable: bool) -> tuple[Param, ...]:

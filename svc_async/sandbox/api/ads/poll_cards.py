@@ -66,13 +66,12 @@ def _check_choices(call: Call) -> None:
     if call.params["fourth_choice"] is not None and call.params["third_choice"] is None:
         refuse(missing("POLL-02c", "third_choice"))
     # Unspecified: that the last two choices are as long as the first two (ASM-133); a name's length has no bound.
-    most = call.sandbox.config.later_choice_length
     later = ("third_choice", "fourth_choice")
     refuse(
         *(
-            invalid("ASM-133", f"takes up to {most} characters", choice)
+            invalid("ASM-133", f"takes up to {_CHOICE} characters", choice)
             for choice in later
-            if most is not None and len(call.params[choice] or "") > most
+            if len(call.params[choice] or "") > _CHOICE
         )
     )
 
@@ -92,12 +91,12 @@ def _make_media(call: Call, media_key: str) -> dict[str, Any]:
     upload = find_library_media(call, media_key, "media_key")
     refuse_other_types(upload, ("IMAGE", "VIDEO"), "media_key", rule="POLL-04")
     if upload.fields["media_type"] == "IMAGE":
-        _check_image(call, upload)
+        _check_image(upload)
     return _make_video(call, upload)
 
 
-def _check_image(call: Call, upload: Row) -> None:
-    well = has_ratio(upload, *_IMAGE_RATIO, tolerance=call.sandbox.config.ratio_tolerance)
+def _check_image(upload: Row) -> None:
+    well = has_ratio(upload, *_IMAGE_RATIO)
     if upload.fields["width"] < _IMAGE_WIDTH or not well:
         message = f"must name an image of at least {_IMAGE_WIDTH} px in width and a ratio of 1.91:1"
         refuse(invalid("POLL-04", message, "media_key"))
@@ -112,7 +111,7 @@ def _make_video(call: Call, upload: Row) -> dict[str, Any]:
     poster = None if kept is None else kept.fields["poster_media_url"]
     return {
         # Unspecified: the type of a poll with an image (UNS-poll-image-type).
-        "card_type": "VIDEO_POLLS" if is_video else call.sandbox.config.image_poll_type,
+        "card_type": "VIDEO_POLLS" if is_video else "TEXT_POLLS",
         "video_url": url if is_video else None,
         "video_hls_url": f"{url}.m3u8" if is_video else None,
         "video_height": str(facts["height"]) if is_video else None,

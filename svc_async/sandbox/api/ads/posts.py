@@ -1,6 +1,7 @@
 """Posts made on behalf of an advertiser (POST-01 to POST-14)."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from svc_async.sandbox.api.ads.common import find_upload
@@ -17,6 +18,8 @@ _NAME_PATH = "/12/accounts/{account_id}/posts/{post_id}/name"
 _AT_MOST: Mapping[str, int] = {"IMAGE": 4, "GIF": 1, "VIDEO": 1}
 _CARDS = ("cards", "poll_cards", "video_conversation_cards")
 _DIGITS = 36
+_PAID_PARTNERSHIPS = datetime(2026, 6, 3, tzinfo=UTC)
+"""When `paid_partnership` became a parameter (VER-05)."""  # Unspecified: of which call (CON-23)
 
 
 def _create(call: Call) -> Answer:
@@ -56,7 +59,7 @@ def _create(call: Call) -> Answer:
 
 def _publish_event(call: Call, row: Row) -> None:
     """Publish an event for a post that is not nullcast (ASM-136)."""
-    if row.fields["nullcast"] or not call.sandbox.config.posts_fire_events:
+    if row.fields["nullcast"]:
         return
     payload = {"id": row.id, "text": call.params["text"] or "", "edit_history_post_ids": [row.id]}
     user_id = str(call.params["as_user_id"])
@@ -65,8 +68,7 @@ def _publish_event(call: Call, row: Row) -> None:
 
 def _check_release(call: Call) -> None:
     """Refuse `paid_partnership` before its release (VER-05)."""
-    since = call.sandbox.config.paid_partnership_since
-    if "paid_partnership" in call.sent and (since is None or call.now < since):
+    if "paid_partnership" in call.sent and call.now < _PAID_PARTNERSHIPS:
         refuse(invalid("VER-05", "is not a parameter of this call yet", "paid_partnership"))
 
 
@@ -81,8 +83,9 @@ def _find_media(call: Call, media_keys: Sequence[str]) -> list[Row]:
 
 def _check_card(call: Call) -> None:
     """Check that `card_uri` names a card of the account, of any kind (CARD-14)."""
+    # Unspecified: that the card must exist (ASM-136).
     uri = call.params["card_uri"]
-    if uri is None or not call.sandbox.config.card_must_exist:
+    if uri is None:
         return
     cards = (
         row for kind in _CARDS for row in call.sandbox.store[kind] if row.owner == call.account and not row.deleted
@@ -92,9 +95,8 @@ def _check_card(call: Call) -> None:
 
 
 def _make_text(call: Call) -> dict[str, str]:
-    # Unspecified: which mode is the default, and that it decides between the two names (UNS-post-mode-default).
-    mode = call.params["post_mode"] or call.sandbox.config.post_mode
-    return {"full_text" if mode == "extended" else "text": call.params["text"] or ""}
+    # Unspecified: that `compat` is the default, and that the mode decides between two names (UNS-post-mode-default).
+    return {"full_text" if call.params["post_mode"] == "extended" else "text": call.params["text"] or ""}
 
 
 def _show_media(call: Call, upload: Row) -> dict[str, Any]:

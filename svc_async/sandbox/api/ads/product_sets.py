@@ -1,7 +1,6 @@
 """Product sets: products selected by key, or by filters that every read evaluates (PSET-01 to PSET-06)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -37,6 +36,9 @@ _FILTER = (
     json_field("operator", "string", required=True, enum=_OPERATORS, rule="PSET-02"),
     json_field("value", "string", required=True, rule="PSET-02"),
 )
+# Unspecified: how many products and filters a set has at most (ASM-139).
+_MOST_PRODUCTS = 50
+_MOST_FILTERS = 30
 _NEEDED = {"MANUAL": ("PSET-01", "product_keys"), "FILTERED": ("PSET-01b", "filters")}
 
 
@@ -77,16 +79,9 @@ def _find(call: Call) -> Row:
 
 
 def _answer(call: Call, row: Row) -> Answer:
-    status = _find_status(call, row)
-    rows = _find_products(call, row) if status == "DONE" else []
-    ids = [product.fields["id"] for product in rows]
-    return Answer({**without_dates(row), "product_ids": ids, "processing_status": status})
-
-
-def _find_status(call: Call, row: Row) -> str:
-    """Return the processing status of a set, on the clock of the sandbox."""
-    # Unspecified: when a status changes (ASM-140), and that a set has no products until it is done.
-    return call.sandbox.config.product_set_outcome if row.fields["_ready_at"] <= call.now else "PROCESSING"
+    ids = [product.fields["id"] for product in _find_products(call, row)]
+    # Unspecified: when a status changes (ASM-140); here a set is processed at once, and never FAILED.
+    return Answer({**without_dates(row), "product_ids": ids, "processing_status": "DONE"})
 
 
 def _find_products(call: Call, row: Row) -> list[Row]:
@@ -116,8 +111,8 @@ def _check_choice(call: Call) -> list[Finding]:
 
 def _check_filters(call: Call) -> list[Finding]:
     filters: Sequence[Any] = call.params["filters"] or ()
-    if len(filters) > call.sandbox.config.filters_max:
-        return [invalid("ASM-139", f"takes up to {call.sandbox.config.filters_max} items", "filters")]
+    if len(filters) > _MOST_FILTERS:
+        return [invalid("ASM-139", f"takes up to {_MOST_FILTERS} items", "filters")]
     found: list[Finding] = []
     for index, each in enumerate(filters):
         at = f"filters[{index}]"
@@ -127,17 +122,16 @@ def _check_filters(call: Call) -> list[Finding]:
 
 
 def _select_products(call: Call, catalog: Row) -> dict[str, Any]:
-    """Return the products selected by key, and when they will be processed."""
+    """Return the products selected by key."""
     keys: Sequence[Any] = call.params["product_keys"] or ()
-    if len(keys) > call.sandbox.config.manual_products_max:
-        refuse(invalid("ASM-139", f"takes up to {call.sandbox.config.manual_products_max} items", "product_keys"))
+    if len(keys) > _MOST_PRODUCTS:
+        refuse(invalid("ASM-139", f"takes up to {_MOST_PRODUCTS} items", "product_keys"))
     if not all(isinstance(key, str) and key for key in keys):
         refuse(invalid("PSET-01", "holds strings", "product_keys"))
     # Unspecified: the answer to a key that names nothing (ASM-102).
     if any(call.sandbox.store["products"].get(key, owner=catalog.id) is None for key in keys):
         raise not_found("PRODUCT_NOT_FOUND", "product_keys")
-    ready_at = call.now + timedelta(seconds=call.sandbox.config.product_set_processing)
-    return {"_product_keys": list(dict.fromkeys(keys)), "_ready_at": ready_at}
+    return {"_product_keys": list(dict.fromkeys(keys))}
 
 
 def _matches(condition: Mapping[str, str], product: Mapping[str, Any]) -> bool:

@@ -144,8 +144,9 @@ def _list(call: Call) -> Answer:
     group = call.params["item_group_key"]
     rows = sorted((row for row in call.sandbox.store[_KIND] if row.owner == catalog.id), key=lambda row: row.position)
     if group is not None:
+        # Unspecified: that all products of the group are listed, not only the first (CON-20).
         rows = [row for row in rows if row.fields.get("item_group_key") == group]
-    if group is None or not call.sandbox.config.whole_groups:
+    else:
         rows = list(_keep_first_of_groups(rows))
     page = call.paginate(rows, sortable=(), filters=call.path)
     return Answer([without_dates(row) for row in page.rows], page)
@@ -165,7 +166,8 @@ def _keep_first_of_groups(rows: Sequence[Row]) -> Iterator[Row]:
 def _upsert(call: Call) -> Answer:
     catalog = find_catalog(call)
     items = call.params["products"]
-    _refuse_empty(call, items, "products", rule="PROD-01")
+    if not items:  # Unspecified: that this is refused
+        refuse(invalid("PROD-01", "is empty", "products"))
     known = {row.fields["id"]: row for row in call.sandbox.store[_KIND] if row.owner == catalog.id}
     times = Counter(_get_merchant_id(item) for item in items)
     results: list[dict[str, Any]] = []
@@ -175,9 +177,9 @@ def _upsert(call: Call) -> Answer:
         if index in call.refused_items:
             found = [Finding("PROD-08c", call.refused_items[index])]
             results.append(_make_result(call, merchant_id, row, "ERROR", errors=found))
-        elif merchant_id is not None and times[merchant_id] > 1:
-            results += _refuse_duplicate(call, merchant_id)
-        else:
+        elif merchant_id is None or times[merchant_id] == 1:
+            # Unspecified: that an item whose id occurs several times (PROD-07) has no result
+            # (UNS-product-duplicate-result).
             results.append(_upsert_one(call, catalog, row, item, at=f"products[{index}]"))
     return Answer({"products_response": results})
 
@@ -185,15 +187,6 @@ def _upsert(call: Call) -> Answer:
 def _get_merchant_id(item: Any) -> str | None:
     found = item.get("id") if isinstance(item, dict) else None
     return found if isinstance(found, str) else None
-
-
-def _refuse_duplicate(call: Call, merchant_id: str) -> list[dict[str, Any]]:
-    """Ignore an item whose id occurs several times (PROD-07)."""
-    # Unspecified: how it appears in the answer (UNS-product-duplicate-result).
-    if call.sandbox.config.duplicate_products == "left_out":
-        return []
-    found = [invalid("PROD-07", "occurs several times in this request", "id")]
-    return [_make_result(call, merchant_id, None, "ERROR", errors=found)]
 
 
 def _upsert_one(call: Call, catalog: Row, row: Row | None, item: Any, *, at: str) -> dict[str, Any]:
@@ -329,7 +322,8 @@ def _delete(call: Call) -> Answer:
     """Remove products, key by key (PROD-11, PROD-11b)."""
     catalog = find_catalog(call)
     keys = call.params["product_keys"]
-    _refuse_empty(call, keys, "product_keys", rule="PROD-11")
+    if not keys:  # Unspecified: that this is refused
+        refuse(invalid("PROD-11", "is empty", "product_keys"))
     if not all(isinstance(key, str) and key for key in keys):
         refuse(invalid("PROD-11", "holds strings", "product_keys"))
     return Answer(
@@ -348,11 +342,6 @@ def _delete_one(call: Call, catalog: Row, key: str, problem: Problem | None) -> 
         return {"product_key": None, "failed_product_key": key, "message": message}
     call.sandbox.store[_KIND].remove(row)
     return {"product_key": key, "failed_product_key": None, "message": None}
-
-
-def _refuse_empty(call: Call, items: Sequence[Any], name: str, *, rule: str) -> None:
-    if not items and call.sandbox.config.refuse_empty:
-        refuse(invalid(rule, "is empty", name))
 
 
 OPERATIONS = (

@@ -62,15 +62,13 @@ class OperationSchema:
         hashed: the identifiers that must be hashes.
         plain: the other identifiers.
         params: the fields of `params`.
-        expires_required: whether `expires_at` is required.
-        expires_bounded: whether it may be no later than the default.
+        expires_bounded: whether `expires_at` may be no later than the default.
     """
 
     hashed: frozenset[str]
     plain: frozenset[str] = frozenset()
     params: tuple[str, ...]
     rules: Rules
-    expires_required: bool = False
     expires_bounded: bool = False
 
     @property
@@ -101,7 +99,7 @@ class OperationGroup:
         read = [_OperationReader(call, schema).read(operation) for operation in sent]
         refused = {index: found for index, found in enumerate(read) if isinstance(found, list)}
         if refused:
-            raise _refuse_group(call, refused, len(sent))
+            raise _refuse_group(refused, len(sent))
         return cls(sent, [found for found in read if isinstance(found, UserOperation)])
 
     def apply(self, audience: Audience) -> None:
@@ -109,9 +107,10 @@ class OperationGroup:
         for operation in self.operations:
             operation.apply(audience)
 
-    def count(self, unit: str) -> list[int]:
-        """Return the count of each operation: its users, or 1."""
-        return [len(operation.users) if unit == "users" else 1 for operation in self.operations]
+    def count(self) -> list[int]:
+        """Return the number of users of each operation."""
+        # Unspecified: that `success_count` and `total_count` count users, not operations (ASM-110).
+        return [len(operation.users) for operation in self.operations]
 
 
 @contextmanager
@@ -132,12 +131,12 @@ def _read_array(call: Call, rules: Rules) -> list[Any]:
     # Unspecified: the codes and the status of these refusals (UNS-batch-error-shape).
     if len(call.body) > MAX_BYTES:
         raise _refuse_request("BATCH_SIZE_EXCEEDED", f"the body is over {MAX_BYTES} bytes", rules.size)
-    operations = decode_json(call.body, call.sandbox.config)
+    operations = decode_json(call.body)
     if not isinstance(operations, list):
         raise _refuse_request("INVALID_PARAMETER", "the body must be an array of operations", rules.group)
     if len(operations) > MAX_OPERATIONS:
         raise _refuse_request("BATCH_SIZE_EXCEEDED", f"there are over {MAX_OPERATIONS} operations", rules.operations)
-    if not operations and call.sandbox.config.refuse_empty:
+    if not operations:  # Unspecified: that empty groups, operations and users are refused
         raise _refuse_request("MISSING_PARAMETER", "there is no operation", rules.group)
     return operations
 
@@ -150,7 +149,7 @@ def _find_basis(rule: str) -> Basis:
     return Basis.PUBLIC if rule.startswith("ASM") else Basis.SPEC
 
 
-def _refuse_group(call: Call, refused: Mapping[int, list[Finding]], total: int) -> Refusal:
+def _refuse_group(refused: Mapping[int, list[Finding]], total: int) -> Refusal:
     by_operation = {index: [found.problem for found in problems] for index, problems in refused.items()}
     first, problems = next(iter(refused.items()))
     rule = problems[0].rule
@@ -159,7 +158,7 @@ def _refuse_group(call: Call, refused: Mapping[int, list[Finding]], total: int) 
         f"operation {first}, {found.parameter}" if (found := problems[0].problem).parameter else f"operation {first}"
     )
     reason = f"{place}: {found.message}{more}"
-    entries = list_operation_errors(by_operation, total, call.sandbox.config.batch_errors)
+    entries = list_operation_errors(by_operation, total)
     # Unspecified: the status, and that `errors` stays empty (UNS-batch-error-shape).
     return Refusal(400, rule=rule, basis=_find_basis(rule), more={"operation_errors": entries}, reason=reason)
 
@@ -221,8 +220,6 @@ class _OperationReader:
 
     def _read_expiry(self, params: dict[str, Any], effective_at: datetime) -> datetime:
         rule, latest = self.rules.expires_at, _add_months(self.call.now, self.call.sandbox.config.expiry_months)
-        if self.schema.expires_required:
-            self._get_required(params, "expires_at", rule)
         expires_at = self._read_time(params, "expires_at", rule) or latest
         if expires_at <= effective_at:
             self._note(rule, f"must be later than {self.schema.earliest_expiry}", "expires_at")
@@ -231,7 +228,7 @@ class _OperationReader:
         return expires_at
 
     def _read_users(self, users: list[Any]) -> list[dict[str, list[str]]]:
-        if not users and self.call.sandbox.config.refuse_empty:
+        if not users:
             self._note(self.rules.params, "holds no user", "users")
         return users if are_lowercase_hashes(users, self.schema.hashed) else [self._read_user(user) for user in users]
 
@@ -239,7 +236,7 @@ class _OperationReader:
         if not isinstance(user, dict):
             self._note(self.rules.user, "a user is an object", "users")
             return {}
-        if not any(user.values()) and self.call.sandbox.config.refuse_empty:
+        if not any(user.values()):
             self._note(self.rules.user, "a user without identifiers", "users")
         return {kind: self._read_values(kind, values) for kind, values in user.items()}
 

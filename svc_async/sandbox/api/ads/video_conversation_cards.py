@@ -75,9 +75,8 @@ def _create(call: Call) -> Answer:
 
 def _update(call: Call) -> Answer:
     row = _find(call)
-    if call.sandbox.config.whole_cards_after_update:
-        # Unspecified: that a card keeps the rules of its creation (CON-08).
-        refuse(*_check_missing({**row.fields, **call.sent}))
+    # Unspecified: that a card keeps the rules of its creation (CON-08).
+    refuse(*_check_missing({**row.fields, **call.sent}))
     poster = {"media_key": row.fields["media_key"]} if "poster_media_key" in call.sent else {}
     return answer_row(call.sandbox.store[_KIND].change(row, **_read_content(call, {**poster, **call.sent})))
 
@@ -110,7 +109,7 @@ def _read_content(call: Call, sent: Mapping[str, Any]) -> dict[str, Any]:
 def _make_video(call: Call, media_key: str) -> dict[str, Any]:
     upload = find_library_media(call, media_key, "media_key")
     refuse_other_types(upload, ("VIDEO",), "media_key", rule="VCC-03")
-    if not has_ratio(upload, *_VIDEO_RATIO, tolerance=call.sandbox.config.ratio_tolerance):
+    if not has_ratio(upload, *_VIDEO_RATIO):
         refuse(invalid("VCC-03", "must name a video with a ratio of 16:9", "media_key"))
     kept = call.sandbox.store["media_library"].get(media_key)
     return {

@@ -23,7 +23,6 @@ from svc_async.sandbox.api.oauth.pages import (
     redirect,
     show_page,
 )
-from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, missing, refuse
 from svc_async.sandbox.server.decoding import form_field, parse_form, text
@@ -36,6 +35,22 @@ __all__ = ["OPERATIONS", "approve"]
 
 _AUTHORIZE = "/2/oauth2/authorize"
 _OFFLINE = "offline.access"
+# Unspecified: all but `follow.read` (AUTH-26).
+_SCOPES = frozenset(
+    {
+        "dm.read",
+        "dm.write",
+        "follow.read",
+        "follow.write",
+        _OFFLINE,
+        "post.read",
+        "post.write",
+        "users.read",
+    }
+)
+# Unspecified: the lifetimes of a code, and of a token in seconds (UNS-token-lifetime).
+_CODE_LASTS = timedelta(seconds=30)
+_TOKEN_LASTS = 7_200
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -82,25 +97,25 @@ def _read_request(sandbox: Context, params: Mapping[str, Any]) -> _Authorization
         raise Refusal(400, problem, rule=_RULE, basis=Basis.ASSUMED)
     scopes = tuple(dict.fromkeys((params["scope"] or "").split()))
     state = {} if params["state"] is None else {"state": params["state"]}
-    for error, why in _find_errors(sandbox.config, params, scopes):
+    for error, why in _find_errors(params, scopes):
         raise _AuthorizationError(uri, error=error, error_description=why, **state)
     return _AuthorizationRequest(
         app=app, redirect_uri=uri, scopes=scopes, state=state, challenge=params["code_challenge"]
     )
 
 
-def _find_errors(config: SandboxConfig, params: Mapping[str, Any], scopes: tuple[str, ...]) -> list[tuple[str, str]]:
+def _find_errors(params: Mapping[str, Any], scopes: tuple[str, ...]) -> list[tuple[str, str]]:
     # Unspecified: that `state` and `scope` are required, and S256; RFC 6749 and RFC 7636 leave these open.
     checks = (
         (params["response_type"] == "code", "unsupported_response_type", "response_type must be code"),
-        (params["state"] or not config.oauth2_state_required, "invalid_request", "state is missing"),
+        (params["state"], "invalid_request", "state is missing"),
         (params["code_challenge_method"] == "S256", "invalid_request", "code_challenge_method must be S256"),
         (
             _CHALLENGE.fullmatch(params["code_challenge"] or ""),
             "invalid_request",
             "code_challenge is missing or malformed",
         ),
-        (scopes and {*scopes} <= {*config.scopes}, "invalid_scope", "scope is missing or names an unknown scope"),
+        (scopes and {*scopes} <= _SCOPES, "invalid_scope", "scope is missing or names an unknown scope"),
     )
     return [(error, why) for good, error, why in checks if not good]
 
@@ -125,7 +140,7 @@ def _issue_code(sandbox: Context, now: datetime, request: _AuthorizationRequest,
         grant=Grant(request.app.client_id, user_id, request.scopes),
         redirect_uri=request.redirect_uri,
         challenge=request.challenge,
-        expires=now + timedelta(seconds=sandbox.config.authorization_code_seconds),
+        expires=now + _CODE_LASTS,
     )
     return redirect(request.redirect_uri, **request.state, code=code)
 
@@ -170,7 +185,7 @@ def _exchange_code(call: Call) -> Answer:
     if code is None or code.grant.client_id != call.caller.app.client_id:
         raise _make_refusal("invalid_grant", "the code is unknown")
     if code.used:
-        raise _handle_reuse(call, code.grant, "the code")
+        raise _handle_reuse(code.grant, "the code")
     _check_code(call, code)
     code.used = True
     return _issue_tokens(call, code.grant, code.grant.scopes)
@@ -198,28 +213,26 @@ def _refresh(call: Call) -> Answer:
     if grant is None or grant.client_id != call.caller.app.client_id or not grant.valid:
         raise _make_refusal("invalid_grant", "the refresh token is unknown or revoked")
     if grant.refresh_token != token:
-        raise _handle_reuse(call, grant, "the refresh token")
+        raise _handle_reuse(grant, "the refresh token")
     scopes = tuple((call.params["scope"] or " ".join(grant.scopes)).split())
     if not {*scopes} <= {*grant.scopes}:
         raise _make_refusal("invalid_scope", "scope goes beyond what was granted")
     return _issue_tokens(call, grant, scopes)
 
 
-def _handle_reuse(call: Call, grant: Grant, what: str) -> Refusal:
+def _handle_reuse(grant: Grant, what: str) -> Refusal:
     # Unspecified: that a second use revokes the whole grant, as RFC 6749 4.1.2 and RFC 9700 4.14.2 advise.
-    if not call.sandbox.config.oauth2_reuse_revokes:
-        return _make_refusal("invalid_grant", f"{what} was used before")
     grant.valid = False
     return _make_refusal("invalid_grant", f"{what} was used before, so the whole grant is revoked")
 
 
 def _issue_tokens(call: Call, grant: Grant, scopes: tuple[str, ...]) -> Answer:
-    grants, lasts = call.sandbox.grants, call.sandbox.config.scoped_token_seconds
+    grants = call.sandbox.grants
     token = grants.secret("scoped", 64)
-    grants.scoped[token] = ScopedToken(grant, scopes, call.now + timedelta(seconds=lasts))
+    grants.scoped[token] = ScopedToken(grant, scopes, call.now + timedelta(seconds=_TOKEN_LASTS))
     answer: dict[str, Any] = {
         "token_type": "bearer",
-        "expires_in": lasts,
+        "expires_in": _TOKEN_LASTS,
         "access_token": token,
         "scope": " ".join(scopes),
     }
