@@ -1,307 +1,262 @@
 """The faults that the control API can arm: their kinds and fields as values, and how they are read from JSON.
 
-Kinds and fields have the names of the methods of `Fault` and of their arguments.
+Kinds and fields have the names of the methods of `Fault` and of their arguments. The first line of a kind, and the
+titles of its fields, are what a form calls them.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
-import attrs
+import msgspec
+from msgspec import Meta
 
 from svc_async.sandbox.refusal import Problem, Refusal
-from svc_async.sandbox.server.faults import METHODS, STAGES, Fault, Faults, Injection, Plan, Stage
+from svc_async.sandbox.server.faults import Fault, Faults, Injection, Plan, Stage
 
-__all__ = ["KINDS", "FaultField", "FaultKind", "arm", "describe", "describe_kind"]
+__all__ = ["KINDS", "FaultKind", "arm", "describe", "describe_kind"]
 
-_LONGEST_PATTERN = 500
-_LONGEST_TEXT = 500
 _MOST_ARMED = 100
 
-
-class FaultField(Protocol):
-    """A field of a fault; it has the name of the argument of `Fault`."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    def read(self, fields: Mapping[str, Any]) -> Any:
-        """Return the value in a JSON object, or the default; None leaves it out.
-
-        Raises:
-            Refusal: it is no such value.
-        """
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a form needs to know of it."""
-        ...
-
-
-@attrs.frozen
-class NumberField:
-    """A number that a fault takes.
-
-    Attributes:
-        default: None leaves it out.
-        whole: whether it must be an integer.
-        label: what a form calls it, with its unit.
-    """
-
-    name: str
-    label: str
-    default: float | None
-    minimum: float
-    maximum: float
-    whole: bool = False
-
-    def read(self, fields: Mapping[str, Any]) -> float | None:
-        """Return the value in a JSON object, or the default.
-
-        Raises:
-            Refusal: it is not such a number.
-        """
-        value = fields.get(self.name, self.default)
-        if value is None and self.default is None:
-            return None
-        kinds = (int,) if self.whole else (int, float)
-        if not isinstance(value, kinds) or isinstance(value, bool) or not self.minimum <= value <= self.maximum:
-            what = "a whole number" if self.whole else "a number"
-            raise _refuse(self.name, f"must be {what} from {self.minimum:g} to {self.maximum:g}")
-        return value
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a form needs to know of it."""
-        return {"type": "number", **attrs.asdict(self)}
-
-
-@attrs.frozen
-class TextField:
-    """A text that a fault takes; it may be left out.
-
-    Attributes:
-        label: what a form calls it.
-    """
-
-    name: str
-    label: str
-
-    def read(self, fields: Mapping[str, Any]) -> str | None:
-        """Return the value in a JSON object, or None.
-
-        Raises:
-            Refusal: it is no text, or too long.
-        """
-        value = fields.get(self.name)
-        if value is not None and not (isinstance(value, str) and 0 < len(value) <= _LONGEST_TEXT):
-            raise _refuse(self.name, f"must be a text of 1 to {_LONGEST_TEXT} characters")
-        return value
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a form needs to know of it."""
-        return {"type": "text", "default": None, **attrs.asdict(self)}
-
-
-@attrs.frozen
-class MessagesField:
-    """Messages by the position of an operation."""
-
-    name: str
-    label: str
-    default: Mapping[str, str]
-
-    def read(self, fields: Mapping[str, Any]) -> Mapping[int, str]:
-        """Return the value in a JSON object, or the default; in Python, positions may be numbers.
-
-        Raises:
-            Refusal: it is no such object.
-        """
-        value = fields.get(self.name, self.default)
-        if isinstance(value, Mapping) and value and all(map(_is_message, value.items())):
-            return {int(position): message for position, message in value.items()}
-        raise _refuse(self.name, 'must be an object such as {"0": "a message"}')
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a form needs to know of it."""
-        return {"type": "json", **attrs.asdict(self)}
-
-
-def _is_message(item: tuple[object, object]) -> bool:
-    position, message = item
-    return re.fullmatch("[0-9]{1,6}", str(position)) is not None and isinstance(message, str)
-
-
-@attrs.frozen
-class NestedField:
-    """Another fault; it may be left out."""
-
-    name: str
-    label: str
-
-    def read(self, fields: Mapping[str, Any]) -> Fault | None:
-        """Return the fault that a JSON object describes, or None.
-
-        Raises:
-            Refusal: it describes none.
-        """
-        value = fields.get(self.name)
-        if value is None:
-            return None
-        if not isinstance(value, Mapping):
-            raise _refuse(self.name, 'must be a fault, such as {"kind": "hang"}')
-        return _make_fault(value)
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a form needs to know of it."""
-        return {"type": "json", "default": None, **attrs.asdict(self)}
-
-
-@attrs.frozen
-class FaultKind:
-    """A kind of fault, with the name of the method of `Fault` that makes it.
-
-    Attributes:
-        label: what happens, for a form.
-        fields: what it takes; those that are left out have the default of the method.
-    """
-
-    name: str
-    label: str
-    fields: tuple[FaultField, ...] = ()
-
-
-_SECONDS = NumberField("seconds", "Seconds", 5.0, 0, 86_400)
-_STATUS = NumberField("status", "Status", 503, 400, 599, whole=True)
-_CODE = TextField("code", "Code (optional)")
-_MESSAGES = MessagesField("messages", "Messages by position, from 0", {"0": "injected"})
-
-KINDS: tuple[FaultKind, ...] = (
-    FaultKind(
-        "http",
-        "Answer with an error",
-        (
-            _STATUS,
-            NumberField("retry_after", "Retry-After, seconds (optional)", None, 0, 86_400),
-            _CODE,
-            TextField("message", "Message (optional)"),
-        ),
+_Seconds = Annotated[float, Meta(ge=0, le=86_400, title="Seconds")]
+_Code = Annotated[str, Meta(min_length=1, max_length=500, title="Code (optional)")] | None
+_Messages = Annotated[
+    dict[Annotated[int, Meta(ge=0, lt=1_000_000)], str],
+    Meta(
+        min_length=1, title="Messages by position, from 0", description='must be an object such as {"0": "a message"}'
     ),
-    FaultKind(
-        "rate_limited",
-        "Answer 429, rate limited",
-        (
-            NumberField("reset", "Reset in seconds", 30.0, -3600, 86_400),
-            NumberField("limit", "Limit", 1500, 0, 1_000_000, whole=True),
-        ),
-    ),
-    FaultKind("latency", "Wait, then answer", (_SECONDS,)),
-    FaultKind("hang", "Never answer"),
-    FaultKind("drop_connection", "Close the connection"),
-    FaultKind("reset_connection", "Reset the connection (RST)"),
-    FaultKind(
-        "truncate", "Cut the answer short", (NumberField("size", "Bytes that are sent", 20, 0, 1_000_000, whole=True),)
-    ),
-    FaultKind("slow_body", "Answer in four slow pieces", (_SECONDS,)),
-    FaultKind("malformed_json", "Answer with broken JSON"),
-    FaultKind("empty", "Answer without a body", (attrs.evolve(_STATUS, default=200, minimum=200),)),
-    FaultKind("html", "Answer with an HTML page", (attrs.evolve(_STATUS, default=502, minimum=200),)),
-    FaultKind(
-        "partial_counts",
-        "Batch: answer with other counts",
-        (
-            NumberField("success", "Users that succeeded", 0, 0, 1_000_000, whole=True),
-            NumberField("total", "Users in all (optional)", None, 0, 1_000_000, whole=True),
-        ),
-    ),
-    FaultKind(
-        "operation_errors",
-        "Batch: refuse operations",
-        (_MESSAGES, _CODE),
-    ),
-    FaultKind(
-        "product_errors",
-        "Products: refuse single ones",
-        (_MESSAGES, _CODE),
-    ),
-    FaultKind(
-        "late",
-        "Close the connection, take effect later",
-        (
-            NumberField("seconds", "Seconds until then", 60.0, 0, 86_400),
-            NestedField("then", "Another fault meanwhile (optional)"),
-        ),
-    ),
+]
+
+
+class FaultKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    """A kind of fault, tagged with the name of the method of `Fault` that makes it."""
+
+
+class _Http(FaultKind, frozen=True, tag="http"):
+    """Answer with an error."""
+
+    status: Annotated[int, Meta(ge=400, le=599, title="Status")] = 503
+    retry_after: Annotated[float, Meta(ge=0, le=86_400, title="Retry-After, seconds (optional)")] | None = None
+    code: _Code = None
+    message: Annotated[str, Meta(min_length=1, max_length=500, title="Message (optional)")] | None = None
+
+
+class _RateLimited(FaultKind, frozen=True, tag="rate_limited"):
+    """Answer 429, rate limited."""
+
+    reset: Annotated[float, Meta(ge=-3600, le=86_400, title="Reset in seconds")] = 30.0
+    limit: Annotated[int, Meta(ge=0, le=1_000_000, title="Limit")] = 1500
+
+
+class _Latency(FaultKind, frozen=True, tag="latency"):
+    """Wait, then answer."""
+
+    seconds: _Seconds = 5.0
+
+
+class _Hang(FaultKind, frozen=True, tag="hang"):
+    """Never answer."""
+
+
+class _DropConnection(FaultKind, frozen=True, tag="drop_connection"):
+    """Close the connection."""
+
+
+class _ResetConnection(FaultKind, frozen=True, tag="reset_connection"):
+    """Reset the connection (RST)."""
+
+
+class _Truncate(FaultKind, frozen=True, tag="truncate"):
+    """Cut the answer short."""
+
+    size: Annotated[int, Meta(ge=0, le=1_000_000, title="Bytes that are sent")] = 20
+
+
+class _SlowBody(FaultKind, frozen=True, tag="slow_body"):
+    """Answer in four slow pieces."""
+
+    seconds: _Seconds = 5.0
+
+
+class _MalformedJson(FaultKind, frozen=True, tag="malformed_json"):
+    """Answer with broken JSON."""
+
+
+class _Empty(FaultKind, frozen=True, tag="empty"):
+    """Answer without a body."""
+
+    status: Annotated[int, Meta(ge=200, le=599, title="Status")] = 200
+
+
+class _Html(FaultKind, frozen=True, tag="html"):
+    """Answer with an HTML page."""
+
+    status: Annotated[int, Meta(ge=200, le=599, title="Status")] = 502
+
+
+class _PartialCounts(FaultKind, frozen=True, tag="partial_counts"):
+    """Batch: answer with other counts."""
+
+    success: Annotated[int, Meta(ge=0, le=1_000_000, title="Users that succeeded")] = 0
+    total: Annotated[int, Meta(ge=0, le=1_000_000, title="Users in all (optional)")] | None = None
+
+
+class _OperationErrors(FaultKind, frozen=True, tag="operation_errors"):
+    """Batch: refuse operations."""
+
+    messages: _Messages = msgspec.field(default_factory=lambda: {0: "injected"})
+    code: _Code = None
+
+
+class _ProductErrors(FaultKind, frozen=True, tag="product_errors"):
+    """Products: refuse single ones."""
+
+    messages: _Messages = msgspec.field(default_factory=lambda: {0: "injected"})
+    code: _Code = None
+
+
+class _Late(FaultKind, frozen=True, tag="late"):
+    """Close the connection, take effect later."""
+
+    seconds: Annotated[float, Meta(ge=0, le=86_400, title="Seconds until then")] = 60.0
+    then: Annotated[
+        "_Any | None",
+        Meta(title="Another fault meanwhile (optional)", description='must be a fault, such as {"kind": "hang"}'),
+    ] = None
+
+
+_Any = (
+    _Http
+    | _RateLimited
+    | _Latency
+    | _Hang
+    | _DropConnection
+    | _ResetConnection
+    | _Truncate
+    | _SlowBody
+    | _MalformedJson
+    | _Empty
+    | _Html
+    | _PartialCounts
+    | _OperationErrors
+    | _ProductErrors
+    | _Late
 )
-_COMMON = ("method", "path", "stage", "times", "nth", "probability", "seed")
+KINDS: Mapping[str, type[FaultKind]] = {str(kind.__struct_config__.tag): kind for kind in get_args(_Any)}
+
+
+class _Selection(msgspec.Struct, frozen=True):
+    """The requests that a fault strikes; each fault takes these fields besides its own."""
+
+    method: Annotated[
+        Literal["*", "GET", "POST", "PUT", "DELETE"], Meta(description="must be one of *, GET, POST, PUT, DELETE")
+    ] = "*"
+    path: Annotated[
+        str, Meta(min_length=1, max_length=500, description="must be a pattern of up to 500 characters")
+    ] = "*"
+    stage: Annotated[Stage, Meta(description="must be one of before, effect, after")] | None = None
+    times: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    nth: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    probability: Annotated[float, Meta(ge=0, le=1)] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**31)] = 0
+
+    def narrow(self, plan: Plan) -> Plan:
+        """Return the plan for some of its requests."""
+        if [self.times, self.nth, self.probability].count(None) < 2:  # noqa: PLR2004 of the three
+            raise _refuse("times", "excludes nth and probability, and each of them the others")
+        if self.times is not None:
+            return plan.times(self.times)
+        if self.nth is not None:
+            return plan.nth(self.nth)
+        return plan if self.probability is None else plan.probability(self.probability, seed=self.seed)
+
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def arm(faults: Faults, body: Mapping[str, Any]) -> Injection:
-    """Arm a fault as a JSON object describes it.
+    """Arm a fault as a JSON object describes it; in Python, the positions of messages may be numbers.
 
     Raises:
         Refusal: a field is unknown, missing or wrong, or too many faults are armed.
     """
-    fault = _make_fault(body, _COMMON)
+    common = _Selection.__struct_fields__
+    _check_kind(body, common)
+    own = {name: value for name, value in body.items() if name not in common}
+    fault = _make_fault(_convert(own, KINDS[own["kind"]]))
     if len(faults.armed) >= _MOST_ARMED:
         raise Refusal(409, Problem("TOO_MANY_FAULTS", f"{_MOST_ARMED} faults are armed; clear them first"))
-    plan, stage = _narrow(_select(faults, body), body), _read_stage(body)
+    selection = _convert({name: body[name] for name in common if name in body}, _Selection)
+    plan = selection.narrow(faults.on(selection.method, selection.path))
     try:
-        return plan.do(fault, stage=stage)
+        return plan.do(fault, stage=selection.stage)
     except ValueError as error:
-        raise Refusal(400, Problem("INVALID_PARAMETER", str(error), str(error).partition(" ")[0])) from None
+        wrong = "method" if (selection.stage or fault.stage) in fault.stages else "stage"
+        raise Refusal(400, Problem("INVALID_PARAMETER", str(error), wrong)) from None
 
 
-def _make_fault(body: Mapping[str, Any], common: Sequence[str] = ()) -> Fault:
-    """Return the fault that a JSON object describes, beside fields that all faults have in common."""
-    kind = next((kind for kind in KINDS if kind.name == body.get("kind")), None)
-    if kind is None:
-        raise _refuse("kind", f"must be one of {', '.join(kind.name for kind in KINDS)}")
-    own = [field.name for field in kind.fields]
+def _check_kind(body: Mapping[str, Any], common: Collection[str] = ()) -> None:
+    """Check the kind and the names of the fields of a fault, and of one within it."""
+    kind = body.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise _refuse("kind", f"must be one of {', '.join(KINDS)}")
+    own = KINDS[kind].__struct_fields__
     for name in body.keys() - {"kind", *own, *common}:
         takes = ", ".join(own) or "no fields of its own"
         others = f", and each fault {', '.join(common)}" if common else ""
-        raise _refuse(str(name), f"is unknown here; {kind.name} takes {takes}{others}")
-    values = {field.name: value for field in kind.fields if (value := field.read(body)) is not None}
-    if "status" in values and values["status"] not in {known.value for known in HTTPStatus}:
+        raise _refuse(str(name), f"is unknown here; {kind} takes {takes}{others}")
+    if "then" in own and isinstance(body.get("then"), Mapping):
+        _check_kind(body["then"])
+
+
+def _convert(body: Mapping[str, Any], kind: type[S]) -> S:
+    try:
+        return msgspec.convert(body, kind, str_keys=True)
+    except msgspec.ValidationError:
+        raise _explain(body, kind) from None
+
+
+def _explain(body: Mapping[str, Any], kind: type[msgspec.Struct]) -> Refusal:
+    """Return the refusal of the first field that is wrong, without its value."""
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        try:
+            if name in body:
+                msgspec.convert(body[name], hint, str_keys=True)
+        except msgspec.ValidationError:
+            inner = body[name]
+            if name == "then" and isinstance(inner, Mapping):
+                return _explain(inner, KINDS[inner["kind"]])
+            return _refuse(name, _find_rule(hint))
+    raise AssertionError("a field of the body is wrong")
+
+
+def _find_rule(hint: Any) -> str:
+    meta = _get_meta(hint)
+    if meta.description is not None:
+        return meta.description
+    if meta.ge is None:
+        return f"must be a text of {meta.min_length} to {meta.max_length} characters"
+    return f"must be {'a whole number' if _is_whole(hint) else 'a number'} from {meta.ge:g} to {meta.le:g}"
+
+
+def _get_meta(hint: Any) -> Meta:
+    """Return what is stated about a field, also about one that may be None."""
+    meta: Meta = next(each for each in (hint, *get_args(hint)) if hasattr(each, "__metadata__")).__metadata__[0]
+    return meta
+
+
+def _is_whole(hint: Any) -> bool:
+    return any(getattr(each, "__origin__", None) is int for each in (hint, *get_args(hint)))
+
+
+def _make_fault(kind: FaultKind) -> Fault:
+    values: dict[str, Any] = {name: getattr(kind, name) for name in kind.__struct_fields__}
+    if values.get("status", 200) not in {known.value for known in HTTPStatus}:
         raise _refuse("status", "is no status that HTTP knows")
-    make: Callable[..., Fault] = getattr(Fault, kind.name)
-    return make(**values)
-
-
-def _select(faults: Faults, body: Mapping[str, Any]) -> Plan:
-    method, path = body.get("method", "*"), body.get("path", "*")
-    if method not in METHODS:
-        raise _refuse("method", f"must be one of {', '.join(METHODS)}")
-    if not isinstance(path, str) or not 0 < len(path) <= _LONGEST_PATTERN:
-        raise _refuse("path", f"must be a pattern of up to {_LONGEST_PATTERN} characters")
-    return faults.on(method, path)
-
-
-_TIMES = NumberField("times", "Times", None, 1, 1_000_000, whole=True)
-_NTH = attrs.evolve(_TIMES, name="nth")
-_PROBABILITY = NumberField("probability", "Probability", None, 0, 1)
-_SEED = NumberField("seed", "Seed", 0, 0, 2**31, whole=True)
-
-
-def _narrow(plan: Plan, body: Mapping[str, Any]) -> Plan:
-    times, nth, share = _TIMES.read(body), _NTH.read(body), _PROBABILITY.read(body)
-    if [times, nth, share].count(None) < 2:  # noqa: PLR2004 of the three
-        raise _refuse("times", "excludes nth and probability, and each of them the others")
-    if times is not None:
-        return plan.times(int(times))
-    if nth is not None:
-        return plan.nth(int(nth))
-    return plan if share is None else plan.probability(share, seed=int(_SEED.read(body) or 0))
-
-
-def _read_stage(body: Mapping[str, Any]) -> Stage | None:
-    stage = body.get("stage")
-    if stage is not None and stage not in STAGES:
-        raise _refuse("stage", f"must be one of {', '.join(STAGES)}")
-    return stage
+    if values.get("then") is not None:
+        values["then"] = _make_fault(values["then"])
+    make: Callable[..., Fault] = getattr(Fault, str(kind.__struct_config__.tag))
+    return make(**{name: value for name, value in values.items() if value is not None})
 
 
 def describe(injection: Injection) -> dict[str, Any]:
@@ -319,9 +274,20 @@ def describe(injection: Injection) -> dict[str, Any]:
     }
 
 
-def describe_kind(kind: FaultKind) -> dict[str, Any]:
+def describe_kind(name: str) -> dict[str, Any]:
     """Return a kind of fault as a form needs it."""
-    return {"name": kind.name, "label": kind.label, "fields": [field.describe() for field in kind.fields]}
+    kind = KINDS[name]
+    usual, hints = kind(), get_type_hints(kind, include_extras=True)
+    fields = [_describe_field(each, hints[each], getattr(usual, each)) for each in kind.__struct_fields__]
+    return {"name": name, "label": (kind.__doc__ or "").rstrip("."), "fields": fields}
+
+
+def _describe_field(name: str, hint: Any, default: object) -> dict[str, Any]:
+    meta = _get_meta(hint)
+    shown = {"name": name, "label": meta.title, "default": default}
+    if meta.ge is not None:
+        return {**shown, "type": "number", "minimum": meta.ge, "maximum": meta.le, "whole": _is_whole(hint)}
+    return {**shown, "type": "text" if meta.description is None else "json"}
 
 
 def _refuse(name: str, rule: str) -> Refusal:

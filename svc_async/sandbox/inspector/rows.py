@@ -100,7 +100,7 @@ def describe_options(api: ControlApi) -> dict[str, Any]:
     return {
         "run": api.run,
         "clock": clock.mode if isinstance(clock, VirtualClock) else "machine",
-        "fault_kinds": [control_faults.describe_kind(kind) for kind in control_faults.KINDS],
+        "fault_kinds": [control_faults.describe_kind(name) for name in control_faults.KINDS],
         "event_types": list(KINDS),
         "users": [[row.id, row.fields.get("screen_name", "")] for row in sandbox.store["users"]],
         "user_id": sandbox.seed.tokens[0].user_id,
