@@ -1,21 +1,23 @@
-"""Helpers shared by the families: declarations of parameters, filters of lists, and references to media."""
+"""What families share: declarations of parameters, filters of lists, references to media, and cards of one type."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import attrs
 
 from svc_async.sandbox.refusal import invalid, refuse
-from svc_async.sandbox.server.decoding import Param, boolean, integer, text
-from svc_async.sandbox.server.operations import Call, not_found
+from svc_async.sandbox.server.decoding import Param, boolean, csv, integer, text
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row, not_found
 from svc_async.sandbox.state.store import Row
 
 __all__ = [
     "WITH_DELETED",
+    "TypedCards",
     "filter_by",
     "filter_by_name",
     "find_library_media",
     "find_upload",
+    "get_library_url",
     "list_owned",
     "list_params",
     "refuse_other_types",
@@ -97,3 +99,71 @@ def refuse_other_types(upload: Row, types: tuple[str, ...], parameter: str, *, r
     """
     if upload.fields["media_type"] not in types:
         refuse(invalid(rule, f"must name media of type {' or '.join(types)}", parameter))
+
+
+def get_library_url(call: Call, media_key: str, name: str) -> str | None:
+    """Return the URL that the library shows for a medium; None where the library has it no more."""
+    kept = call.sandbox.store["media_library"].get(media_key)
+    return None if kept is None else kept.fields[name]
+
+
+@attrs.frozen(kw_only=True)
+class TypedCards:
+    """Cards of one type, which have a path of their own: how they are found, listed, read and added.
+
+    Attributes:
+        kind: their table, which is the name of the family too.
+        path: of the list.
+        sortable: the attributes that `sort_by` takes.
+    """
+
+    kind: str
+    path: str
+    sortable: tuple[str, ...]
+
+    @property
+    def one(self) -> str:
+        """The path of one card."""
+        return f"{self.path}/{{card_id}}"
+
+    def find(self, call: Call) -> Row:
+        """Find the card in the path."""
+        return call.find(call.sandbox.store[self.kind], "card_id", code="CARD_NOT_FOUND")
+
+    def add(self, call: Call, fields: Mapping[str, Any]) -> Answer:
+        """Add a card and answer with it."""
+        card_id = call.sandbox.store.ids.next("card", 5)
+        record = {"id": card_id, "card_uri": f"card://{card_id}", **fields}
+        return answer_row(call.sandbox.store[self.kind].add(call.account, record))
+
+    def make_reads(self, *, list_rule: str, get_rule: str) -> tuple[Operation, Operation]:
+        """Return the operations that read them."""
+        return (
+            Operation(
+                id=f"{self.kind}.list",
+                method="GET",
+                path=self.path,
+                handler=self._list,
+                query=(
+                    csv("card_ids", max_items=200, rule="GEN-17"),
+                    text("q", rule=list_rule),
+                    *list_params(default=200, maximum=1000, rule=list_rule),
+                ),
+                limit="account_reads",
+                rule=list_rule,
+            ),
+            Operation(
+                id=f"{self.kind}.get",
+                method="GET",
+                path=self.one,
+                handler=lambda call: answer_row(self.find(call)),
+                query=(WITH_DELETED,),
+                limit="account_reads",
+                rule=get_rule,
+            ),
+        )
+
+    def _list(self, call: Call) -> Answer:
+        # Unspecified: the meaning of q; here the same as on the list of cards (UNS-q-elsewhere).
+        rows = filter_by_name(filter_by(list_owned(call, self.kind), "id", call.params["card_ids"]), call.params["q"])
+        return answer_page(call.paginate(rows, sortable=self.sortable, filters=call.path))

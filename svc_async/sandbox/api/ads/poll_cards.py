@@ -4,27 +4,25 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from svc_async.sandbox.api.ads.common import (
-    WITH_DELETED,
-    filter_by,
-    filter_by_name,
+    TypedCards,
     find_library_media,
-    list_owned,
-    list_params,
+    get_library_url,
     refuse_other_types,
 )
 from svc_async.sandbox.api.ads.features import get_features
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, missing, refuse
-from svc_async.sandbox.server.decoding import csv, integer, text
-from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row
+from svc_async.sandbox.server.decoding import integer, text
+from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.state.media import has_ratio
 from svc_async.sandbox.state.store import Row, format_time
 
 __all__ = ["OPERATIONS"]
 
-_KIND = "poll_cards"
-_PATH = "/12/accounts/{account_id}/cards/poll"
-_ONE = f"{_PATH}/{{card_id}}"
-_SORTABLE = ("id", "name", "card_type", "start_time", "end_time", "created_at", "updated_at")
+_CARDS = TypedCards(
+    kind="poll_cards",
+    path="/12/accounts/{account_id}/cards/poll",
+    sortable=("id", "name", "card_type", "start_time", "end_time", "created_at", "updated_at"),
+)
 _FEATURE = "PROMOTED_MEDIA_POLLS"
 _CHOICES = ("first_choice", "second_choice", "third_choice", "fourth_choice")
 _CHOICE = 25
@@ -32,34 +30,17 @@ _IMAGE_WIDTH = 800
 _IMAGE_RATIO = 1.91, 1.0
 
 
-def _list(call: Call) -> Answer:
-    # Unspecified: the meaning of q; here the same as on the list of cards (UNS-q-elsewhere).
-    rows = filter_by_name(filter_by(list_owned(call, _KIND), "id", call.params["card_ids"]), call.params["q"])
-    return answer_page(call.paginate(rows, sortable=_SORTABLE, filters=call.path))
-
-
-def _find(call: Call) -> Row:
-    return call.find(call.sandbox.store[_KIND], "card_id", code="CARD_NOT_FOUND")
-
-
-def _get(call: Call) -> Answer:
-    return answer_row(_find(call))
-
-
 def _create(call: Call) -> Answer:
     _check_choices(call)
-    card_id = call.sandbox.store.ids.next("card", 5)
     record = {
-        "id": card_id,
         "name": call.params["name"],
-        "card_uri": f"card://{card_id}",
         "card_type": "TEXT_POLLS",
         **{choice: call.params[choice] for choice in _CHOICES},
         **_schedule(call.now, call.params["duration_in_minutes"]),
     }
     if call.params["media_key"] is not None:
         record |= _make_media(call, call.params["media_key"])
-    return answer_row(call.sandbox.store[_KIND].add(call.account, record))
+    return _CARDS.add(call, record)
 
 
 def _check_choices(call: Call) -> None:
@@ -104,11 +85,10 @@ def _check_image(upload: Row) -> None:
 
 def _make_video(call: Call, upload: Row) -> dict[str, Any]:
     """Return the fields of POLL-08; for an image, only those of the poster have values."""
-    kept = call.sandbox.store["media_library"].get(upload.id)
     facts = upload.fields
     is_video = facts["media_type"] == "VIDEO"
-    url = None if kept is None else kept.fields["media_url"]
-    poster = None if kept is None else kept.fields["poster_media_url"]
+    url = get_library_url(call, upload.id, "media_url")
+    poster = get_library_url(call, upload.id, "poster_media_url")
     return {
         # Unspecified: the type of a poll with an image (UNS-poll-image-type).
         "card_type": "VIDEO_POLLS" if is_video else "TEXT_POLLS",
@@ -125,39 +105,18 @@ def _make_video(call: Call, upload: Row) -> dict[str, Any]:
 
 def _delete(call: Call) -> Answer:
     """Remove the card."""
-    row = _find(call)
-    call.sandbox.store[_KIND].remove(row)
+    row = _CARDS.find(call)
+    call.sandbox.store[_CARDS.kind].remove(row)
     # Unspecified: the answer (ASM-21).
     return Answer({**row.public_fields, "deleted": True})
 
 
 OPERATIONS = (
-    Operation(
-        id="poll_cards.list",
-        method="GET",
-        path=_PATH,
-        handler=_list,
-        query=(
-            csv("card_ids", max_items=200, rule="GEN-17"),
-            text("q", rule="POLL-09"),
-            *list_params(default=200, maximum=1000, rule="POLL-09"),
-        ),
-        limit="account_reads",
-        rule="POLL-09",
-    ),
-    Operation(
-        id="poll_cards.get",
-        method="GET",
-        path=_ONE,
-        handler=_get,
-        query=(WITH_DELETED,),
-        limit="account_reads",
-        rule="POLL-07",
-    ),
+    *_CARDS.make_reads(list_rule="POLL-09", get_rule="POLL-07"),
     Operation(
         id="poll_cards.create",
         method="POST",
-        path=_PATH,
+        path=_CARDS.path,
         handler=_create,
         query=(
             integer("duration_in_minutes", minimum=5, maximum=10080, required=True, rule="POLL-01"),
@@ -174,7 +133,7 @@ OPERATIONS = (
     Operation(
         id="poll_cards.delete",
         method="DELETE",
-        path=_ONE,
+        path=_CARDS.one,
         handler=_delete,
         limit="writes",
         rule="POLL-06",

@@ -4,27 +4,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from svc_async.sandbox.api.ads.common import (
-    WITH_DELETED,
-    filter_by,
-    filter_by_name,
+    TypedCards,
     find_library_media,
     find_upload,
-    list_owned,
-    list_params,
+    get_library_url,
     refuse_other_types,
 )
 from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
-from svc_async.sandbox.server.decoding import Param, csv, long, text
-from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row
+from svc_async.sandbox.server.decoding import Param, long, text
+from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row
 from svc_async.sandbox.state.media import has_ratio
-from svc_async.sandbox.state.store import Row
 
 __all__ = ["OPERATIONS"]
 
-_KIND = "video_conversation_cards"
-_PATH = "/12/accounts/{account_id}/cards/video_conversation"
-_ONE = f"{_PATH}/{{card_id}}"
-_SORTABLE = ("id", "name", "created_at", "updated_at")
+_CARDS = TypedCards(
+    kind="video_conversation_cards",
+    path="/12/accounts/{account_id}/cards/video_conversation",
+    sortable=("id", "name", "created_at", "updated_at"),
+)
 _SHOWN_AS_SENT = (
     "name",
     "title",
@@ -46,39 +43,22 @@ _POSTS_OF = (("VCC-02", "second"), ("VCC-02b", "third"), ("VCC-02c", "fourth"))
 _VIDEO_RATIO = 16.0, 9.0
 
 
-def _list(call: Call) -> Answer:
-    # Unspecified: the meaning of q; here the same as on the list of cards (UNS-q-elsewhere).
-    rows = filter_by_name(filter_by(list_owned(call, _KIND), "id", call.params["card_ids"]), call.params["q"])
-    return answer_page(call.paginate(rows, sortable=_SORTABLE, filters=call.path))
-
-
-def _find(call: Call) -> Row:
-    return call.find(call.sandbox.store[_KIND], "card_id", code="CARD_NOT_FOUND")
-
-
-def _get(call: Call) -> Answer:
-    return answer_row(_find(call))
-
-
 def _create(call: Call) -> Answer:
     refuse(*_check_missing(call.params))
-    card_id = call.sandbox.store.ids.next("card", 5)
     record = {
-        "id": card_id,
-        "card_uri": f"card://{card_id}",
         "card_type": "VIDEO_CONVERSATION",
         **dict.fromkeys(_SHOWN_AS_SENT),
         **_read_content(call, call.sent),
     }
-    return answer_row(call.sandbox.store[_KIND].add(call.account, record))
+    return _CARDS.add(call, record)
 
 
 def _update(call: Call) -> Answer:
-    row = _find(call)
+    row = _CARDS.find(call)
     # Unspecified: that a card keeps the rules of its creation (CON-08).
     refuse(*_check_missing({**row.fields, **call.sent}))
     poster = {"media_key": row.fields["media_key"]} if "poster_media_key" in call.sent else {}
-    return answer_row(call.sandbox.store[_KIND].change(row, **_read_content(call, {**poster, **call.sent})))
+    return answer_row(call.sandbox.store[_CARDS.kind].change(row, **_read_content(call, {**poster, **call.sent})))
 
 
 def _check_missing(card: Mapping[str, Any]) -> list[Finding]:
@@ -111,9 +91,8 @@ def _make_video(call: Call, media_key: str) -> dict[str, Any]:
     refuse_other_types(upload, ("VIDEO",), "media_key", rule="VCC-03")
     if not has_ratio(upload, *_VIDEO_RATIO):
         refuse(invalid("VCC-03", "must name a video with a ratio of 16:9", "media_key"))
-    kept = call.sandbox.store["media_library"].get(media_key)
     return {
-        "media_url": None if kept is None else kept.fields["media_url"],
+        "media_url": get_library_url(call, media_key, "media_url"),
         "video_owner_id": call.user,
         "video_height": str(upload.fields["height"]),
         "video_width": str(upload.fields["width"]),
@@ -123,8 +102,7 @@ def _make_video(call: Call, media_key: str) -> dict[str, Any]:
 def _make_poster(call: Call, media_key: str, poster: int | None) -> dict[str, Any]:
     """Return the poster: the first frame unless an image is given, here by the number in its key (VCC-03b)."""
     if poster is None:
-        kept = call.sandbox.store["media_library"].get(media_key)
-        return {"poster_media_url": None if kept is None else kept.fields["poster_media_url"]}
+        return {"poster_media_url": get_library_url(call, media_key, "poster_media_url")}
     # Unspecified: what a long names where media keys are strings (CON-16).
     image = find_upload(call, f"3_{poster}", "poster_media_key")
     return {"poster_media_url": f"https://media.svc.example/{image.id}.jpg"}
@@ -155,32 +133,11 @@ def _declare_params(*, creates: bool) -> tuple[Param, ...]:
 
 
 OPERATIONS = (
-    Operation(
-        id="video_conversation_cards.list",
-        method="GET",
-        path=_PATH,
-        handler=_list,
-        query=(
-            csv("card_ids", max_items=200, rule="GEN-17"),
-            text("q", rule="VCC-07"),
-            *list_params(default=200, maximum=1000, rule="VCC-07"),
-        ),
-        limit="account_reads",
-        rule="VCC-07",
-    ),
-    Operation(
-        id="video_conversation_cards.get",
-        method="GET",
-        path=_ONE,
-        handler=_get,
-        query=(WITH_DELETED,),
-        limit="account_reads",
-        rule="VCC-06",
-    ),
+    *_CARDS.make_reads(list_rule="VCC-07", get_rule="VCC-06"),
     Operation(
         id="video_conversation_cards.create",
         method="POST",
-        path=_PATH,
+        path=_CARDS.path,
         handler=_create,
         query=_declare_params(creates=True),
         limit="writes",
@@ -189,7 +146,7 @@ OPERATIONS = (
     Operation(
         id="video_conversation_cards.update",
         method="PUT",
-        path=_ONE,
+        path=_CARDS.one,
         handler=_update,
         query=_declare_params(creates=False),
         limit="writes",
