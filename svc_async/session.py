@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, cast
 
 import attrs
 
+from svc_async import services
 from svc_async import state as shared_state
 from svc_async.auth.credentials import CREDENTIALS, AppCredentials, Credentials, OAuth2UserCredentials
 from svc_async.clock import Clock
@@ -16,7 +17,7 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.governor.governor import Governor
-from svc_async.handles import AccountHandle, ProductCatalogHandle, services
+from svc_async.handles import AccountHandle, ProductCatalogHandle
 from svc_async.monitoring import logs
 from svc_async.raw import RawCalls
 from svc_async.value_rules import POSITIVE_SECONDS, or_none, refuse_unknown

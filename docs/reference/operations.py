@@ -16,8 +16,7 @@ from typing import Any
 
 import attrs
 
-from svc_async import Session
-from svc_async.handles import services
+from svc_async import Session, services
 from svc_async.wire.route import Listing, Route, Surface
 
 PAGE = Path(__file__).with_name("operations.md")

@@ -5,11 +5,12 @@ convert it to and from values for JSON: a journal keeps it so, for whoever resum
 to one process, and a job holds no session and no credentials.
 """
 
-from collections.abc import Collection, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, Literal, Protocol, Self, TypedDict, TypeVar, get_args
 
 import attrs
@@ -21,6 +22,7 @@ from svc_async.batch.settings import BatchSettings, Reading
 from svc_async.batch.sync.plan import SyncObservers, SyncSettings
 from svc_async.batch.sync.snapshot import Snapshot
 from svc_async.batch.sync.state import StateLocation
+from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import InvalidArgument
 from svc_async.value_rules import TEXT, instance_of, one_of, or_none, refuse_unknown
 
@@ -34,6 +36,7 @@ __all__ = [
     "SourceSpec",
     "TargetSpec",
     "from_plain",
+    "import_cluster",
     "read_job",
     "to_plain",
 ]
@@ -317,24 +320,49 @@ def read_job(call: str, options: Mapping[str, Any], known: Collection[str], **fi
     )
 
 
+@attrs.frozen
 class ClusterRunner:
-    """Runs the jobs of a list on clusters; this one refuses them, since no session says how workers are reached."""
+    """Runs jobs on a cluster, whose workers open the session of this process.
 
-    async def run(self, job: Job) -> Report:  # noqa: ARG002 - for those that can
-        """Run an upload or a removal, and return its report.
+    Attributes:
+        origin: where they find its settings; None, as of a list that belongs to no session, is refused.
+    """
 
-        Raises:
-            InvalidArgument: the list belongs to no session.
-        """
-        raise self._make_error()
+    origin: SessionOrigin | None = None
 
-    def open_snapshot(self, job: Job) -> AbstractAsyncContextManager[Snapshot]:  # noqa: ARG002 - likewise
-        """Have the workers read the rows of a sync, which this process compares and sends.
+    async def run(self, job: Job) -> Report:
+        """Run an upload or a removal, and return its report; exceptions as in `upload`."""
+        reports: Sequence[Report] = await import_cluster("runner").run_jobs(
+            [job],
+            cluster=job.cluster,
+            journal=job.journal,
+            origin=self.origin,
+            shards=job.shards,
+            observers=job.observers,
+        )
+        return reports[0]
 
-        Raises:
-            InvalidArgument: the list belongs to no session.
-        """
-        raise self._make_error()
+    @asynccontextmanager
+    async def open_snapshot(self, job: Job) -> AsyncGenerator[Snapshot]:
+        """Have the workers read the rows for a sync; exceptions as in `sync`. The workers need no session."""
+        async with import_cluster("snapshot").open_snapshot(job) as snapshot:
+            yield snapshot
 
-    def _make_error(self) -> InvalidArgument:
-        return InvalidArgument("cluster", "needs the users or products of a session, such as session.account(id)")
+
+def import_cluster(name: str, *, extra: str = "cluster") -> ModuleType:
+    """Import a module of the package of clusters, which opens sessions and so belongs to a floor above this one.
+
+    Args:
+        name: the module.
+        extra: what brings all that the caller needs.
+
+    Raises:
+        InvalidArgument: the extra is missing.
+    """
+    try:
+        return import_module(f"svc_async.cluster.{name}")
+    except ImportError as error:
+        if error.name and error.name.startswith("svc_async"):
+            raise
+        rule = f'needs the package {error.name}: pip install "svc-async[{extra}]"'
+        raise InvalidArgument("cluster", rule) from None

@@ -7,12 +7,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from svc_async import profiles
-from svc_async.batch.job import Job, TargetSpec
+from svc_async.batch.job import Job, TargetSpec, import_cluster
 from svc_async.cli.job_journal import describe_ids
 from svc_async.cli.options import ClusterFlags, JournalFlags, RunFlags, WorkerFlags
 from svc_async.cli.sessions import open_session
 from svc_async.errors import InvalidArgument
-from svc_async.handles.cluster import import_cluster
 from svc_async.jobs.run import check_access
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT

@@ -28,11 +28,11 @@ USERS = "*/do_not_reach_lists/*/users"
 LIST = "dnr7k1"
 
 
+@attrs.frozen
 class ClusterCalls(ClusterRunner):
     """Keeps the calls that are to run on a cluster."""
 
-    def __init__(self) -> None:
-        self.calls: list[Job] = []
+    calls: list[Job] = attrs.field(factory=list[Job])
 
     async def run(self, job: Job) -> Report:
         self.calls.append(job)

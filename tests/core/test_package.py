@@ -6,8 +6,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 import svc_async
-from svc_async import Session, handles
-from svc_async.handles import services
+from svc_async import Session, handles, services
 
 
 @pytest.mark.parametrize("name", svc_async.__all__)

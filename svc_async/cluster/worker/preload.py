@@ -13,7 +13,7 @@ MODULES = (
     "svc_async.cluster.snapshot",
     "svc_async.cluster.worker.shard",
     "svc_async.engine.transport",
-    "svc_async.handles.cluster",
+    "svc_async.handles",
     "svc_async.state.journals",
     "svc_async.state.limits.postgres_leases",
     "svc_async.state.limits.store",

@@ -5,9 +5,9 @@ from typing import Any
 
 import attrs
 
+from svc_async import services
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
-from svc_async.handles import services
 from svc_async.wire.params import segment
 
 __all__ = [
@@ -33,7 +33,7 @@ class CustomAudienceHandle:
     @property
     def users(self) -> "services.AudienceUsers":
         """The members of the audience."""
-        run = services.SessionClusterRunner(self._pipeline.origin)
+        run = services.ClusterRunner(self._pipeline.origin)
         return services.AudienceUsers(self._pipeline, self.account_id, self.custom_audience_id, cluster_runner=run)
 
     def targeted(self, *, with_active: bool | None = None) -> "Pager[services.TargetedAudienceEntry]":
@@ -79,7 +79,7 @@ class DoNotReachListHandle:
     @property
     def users(self) -> "services.DoNotReachUsers":
         """The users on the list."""
-        run = services.SessionClusterRunner(self._pipeline.origin)
+        run = services.ClusterRunner(self._pipeline.origin)
         return services.DoNotReachUsers(self._pipeline, self.account_id, self.do_not_reach_list_id, cluster_runner=run)
 
     async def delete(self) -> "services.DoNotReachList":
@@ -103,7 +103,7 @@ class ProductCatalogHandle:
     @property
     def products(self) -> "services.Products":
         """The products of the catalog."""
-        run = services.SessionClusterRunner(self._pipeline.origin)
+        run = services.ClusterRunner(self._pipeline.origin)
         return services.Products(self._pipeline, self.product_catalog_id, cluster_runner=run)
 
     @property

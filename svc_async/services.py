@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from svc_async.ads.product_sets import ProductSets
     from svc_async.ads.tailored_audience_permissions import TailoredAudiencePermissions
     from svc_async.ads.video_conversation_cards import VideoConversationCards
+    from svc_async.batch.job import ClusterRunner
     from svc_async.batch.lists.audience_users import AudienceUsers
     from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
     from svc_async.batch.products.products import Products
-    from svc_async.handles.cluster import SessionClusterRunner
     from svc_async.platform.activity import Activity
     from svc_async.platform.filtered_stream import FilteredStream
     from svc_async.platform.oauth1_flow import OAuth1Flow
@@ -52,6 +52,7 @@ __all__ = [
     "AudienceOperatorType",
     "AudienceUsers",
     "Cards",
+    "ClusterRunner",
     "CuratedCategories",
     "CustomAudiences",
     "DoNotReachList",
@@ -71,7 +72,6 @@ __all__ = [
     "ProductCatalogs",
     "ProductSets",
     "Products",
-    "SessionClusterRunner",
     "TailoredAudiencePermissions",
     "TargetedAudienceEntry",
     "VideoConversationCards",
@@ -90,7 +90,7 @@ _HOME_OF = {
     "AudienceOperatorType": "svc_async.ads.audience_estimate",
     "AudienceUsers": "svc_async.batch.lists.audience_users",
     "Cards": "svc_async.ads.cards",
-    "SessionClusterRunner": "svc_async.handles.cluster",
+    "ClusterRunner": "svc_async.batch.job",
     "CuratedCategories": "svc_async.ads.curated_categories",
     "CustomAudiences": "svc_async.ads.custom_audiences",
     "DoNotReachList": "svc_async.ads.do_not_reach_lists",
