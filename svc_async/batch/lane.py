@@ -2,19 +2,29 @@
 
 A lane is a queue of batches with at most one request in flight, so that rows with one key are applied in input order.
 What happens is passed to `handle` as an event. It returns the one command to execute next, or None; the next event is
-the result of that command; `Written` precedes it if a request was sent. Time passes between, so it needs no clock.
+the result of that command; `Intended` and `Written` precede it if a request was sent. Time passes between, so it needs
+no clock. Any other event in a phase is a defect.
 
     phase        event        next
     IDLE         Sealed       Send
                  Resumed      Wait for the rest of the quarantine of an earlier run
-    READY        Written      nothing: the request is in flight
-    SENDING      Answered     Settle the rows that the answer mentions
-    either       Failed       by the table below
+                 Stopped      nothing any more
+    READY        Intended     nothing: the intent is recorded
+                 Failed       by the table below: the request was not sent
+    INTENDED     Intended     nothing
+                 Written      nothing: the request is in flight
+                 Answered     as in SENDING: where tests replace the connections, nothing is written
+                 Failed       by the table below: the request was not sent
+    SENDING      Intended     nothing: the request is sent again, after the token was renewed
+                 Written      nothing, likewise
+                 Answered     Settle the rows that the answer mentions
+                 Failed       by the table below, after Release if the request had no effect
     RECORDING    Recorded     the next batch, after Settle; what follows the failure, after Release
     WAITING      Elapsed      Send; or Settle, if the batch is given up
-    any          Sealed       the batches are queued
-                 Stopped      nothing follows; a request that is ready or in flight is still answered
-                 Abandoned    nobody executes the last command, so its event never comes
+                 Stopped      nothing any more
+    not IDLE     Sealed       nothing: the batches are queued
+                 Stopped      nothing: a request that is ready or in flight is still answered, and is the last one
+                 Abandoned    nothing: nobody executes the last command, so its event never comes
 
 What follows a failure:
 
@@ -70,6 +80,7 @@ __all__ = [
     "Elapsed",
     "Event",
     "Failed",
+    "Intended",
     "Lane",
     "Pause",
     "Phase",
@@ -113,6 +124,11 @@ class Resumed:
 @attrs.frozen
 class Recorded:
     """The ledger has recorded what it was asked to."""
+
+
+@attrs.frozen
+class Intended:
+    """The request has its turn, and its intent is recorded next."""
 
 
 @attrs.frozen
@@ -212,7 +228,7 @@ class Stop:
     cause: SvcError
 
 
-Event = Sealed | Resumed | Recorded | Written | Answered | Failed | Elapsed | Stopped | Abandoned
+Event = Sealed | Resumed | Recorded | Intended | Written | Answered | Failed | Elapsed | Stopped | Abandoned
 Command = Send | Release | Settle | Pause | Stop
 
 
@@ -225,7 +241,9 @@ class Phase(enum.Enum):
     IDLE = enum.auto()
     """Nothing: its queue is empty."""
     READY = enum.auto()
-    """A request waits for its turn at the rate limit, for the record of its intent or for a connection."""
+    """A request waits for its turn at the rate limit."""
+    INTENDED = enum.auto()
+    """A request that has its turn waits for the record of its intent or for a connection."""
     SENDING = enum.auto()
     """A request is in flight."""
     RECORDING = enum.auto()
@@ -275,7 +293,7 @@ class Lane:
         Raises:
             RuntimeError: the event cannot happen in this phase.
         """
-        transition = self._TRANSITIONS.get((self.phase, type(event)))
+        transition = self.TRANSITIONS.get((self.phase, type(event)))
         if transition is None:
             raise RuntimeError(f"{type(event).__name__} cannot happen to a lane that is {self.phase.name}")
         return transition(self, event)
@@ -318,6 +336,12 @@ class Lane:
         self.attempts += 1
         self.phase = Phase.READY
         return Send()
+
+    def _intend(self, _: Intended) -> None:
+        self.phase = Phase.INTENDED
+
+    def _keep(self, _: Intended) -> None:
+        """Stay in the phase: the token was renewed, and the request is sent again."""
 
     def _write(self, _: Written) -> None:
         self.phase = Phase.SENDING
@@ -473,17 +497,24 @@ class Lane:
     }
 
     # Each transition takes the lane and the event of its row.
-    _TRANSITIONS: ClassVar[Mapping[tuple[Phase, type[Event]], Callable[..., Command | None]]] = {
+    TRANSITIONS: ClassVar[Mapping[tuple[Phase, type[Event]], Callable[..., Command | None]]] = {
         (Phase.IDLE,      Sealed):    _enqueue,
         (Phase.IDLE,      Resumed):   _resume,
         (Phase.IDLE,      Stopped):   _stop,
-        (Phase.READY,     Written):   _write,
-        (Phase.READY,     Answered):  _evaluate,  # where tests replace the connections, nothing is written
+        (Phase.READY,     Intended):  _intend,
         (Phase.READY,     Failed):    _recover,
         (Phase.READY,     Sealed):    _enqueue,
         (Phase.READY,     Stopped):   _stop,
         (Phase.READY,     Abandoned): _abandon,
-        (Phase.SENDING,   Written):   _write,  # again, after the token was renewed
+        (Phase.INTENDED,  Intended):  _keep,
+        (Phase.INTENDED,  Written):   _write,
+        (Phase.INTENDED,  Answered):  _evaluate,
+        (Phase.INTENDED,  Failed):    _recover,
+        (Phase.INTENDED,  Sealed):    _enqueue,
+        (Phase.INTENDED,  Stopped):   _stop,
+        (Phase.INTENDED,  Abandoned): _abandon,
+        (Phase.SENDING,   Intended):  _keep,
+        (Phase.SENDING,   Written):   _write,
         (Phase.SENDING,   Answered):  _evaluate,
         (Phase.SENDING,   Failed):    _fail,
         (Phase.SENDING,   Sealed):    _enqueue,

@@ -9,7 +9,7 @@ Only the uploader repeats a request, and a budget for the whole job keeps an out
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -27,6 +27,7 @@ from svc_async.batch.lane import (
     Elapsed,
     Event,
     Failed,
+    Intended,
     Lane,
     Pause,
     Phase,
@@ -63,7 +64,26 @@ _LONGEST_PAUSE = 3_600.0
 """Seconds for which an answer may hold a lane; then one request finds out whether it was right."""
 _RECORDED = Recorded()
 _ELAPSED = Elapsed()
+_INTENDED = Intended()
 _WRITTEN = Written()
+_IN_FLIGHT = frozenset({Phase.READY, Phase.INTENDED, Phase.SENDING})
+
+
+@attrs.define(eq=False, repr=False)  # it has rows
+class _Flight:
+    """What a lane that is busy is doing.
+
+    Attributes:
+        task: executes the commands of the lane.
+        request: what is being sent, if it is.
+        answer: the last answer, until its rows are settled; kept only for observers.
+        wait: the delay or quarantine that passes, if one does.
+    """
+
+    task: "asyncio.Task[None]"
+    request: Request[Any] | None = None
+    answer: CallAnswer | None = None
+    wait: Wait | None = None
 
 
 class Uploader(Generic[T]):
@@ -109,11 +129,7 @@ class Uploader(Generic[T]):
         self._rows = _RowsReporter(sender.subscribers, destination.empty)
         self._feeder = self._create_feeder(job.settings, sizes)
         self._task_group = asyncio.TaskGroup()
-        self._tasks: dict[Lane, asyncio.Task[None]] = {}
-        self._requests: dict[Lane, Request[T]] = {}
-        self._intended: set[Lane] = set()
-        self._answers: dict[Lane, CallAnswer] = {}
-        self._waits: dict[Lane, Wait] = {}
+        self._flights: dict[Lane, _Flight] = {}
         self._cause: Exception | None = None
         self._finished: Report | None = None
         self._phase: JobPhase = "sending"
@@ -218,7 +234,7 @@ class Uploader(Generic[T]):
             await self._ledger.finish(self.report)
 
     def _start(self, lane: Lane, command: Command) -> None:
-        self._tasks[lane] = self._task_group.create_task(self._stop_on_error(self._drive(lane, command)))
+        self._flights[lane] = _Flight(self._task_group.create_task(self._stop_on_error(self._drive(lane, command))))
 
     async def _drive(self, lane: Lane, command: Command | None) -> None:
         """Execute the commands of a lane until it has none."""
@@ -251,26 +267,26 @@ class Uploader(Generic[T]):
         return _RECORDED
 
     async def _send(self, lane: Lane) -> Event:
-        accounting = self._ledger.accounting
-        self._requests[lane] = self._destination.build_request(lane.queue[0])
+        accounting, flight = self._ledger.accounting, self._flights[lane]
+        flight.request = request = self._destination.build_request(lane.queue[0])
         try:
-            value, answer = await self._sender.send_with_answer(self._requests[lane])
+            value, answer = await self._sender.send_with_answer(request)
         except SvcError as error:
             accounting.rate_limited += isinstance(error, RateLimited)
             return Failed(error, self._read_pause(error))
         finally:
-            del self._requests[lane]
-            if lane in self._intended and lane.phase is Phase.READY:
+            flight.request = None
+            del request  # the traceback of a failure would keep it while the lane waits
+            if lane.phase is Phase.INTENDED:
                 await self._ledger.retract(lane)
-            self._intended.discard(lane)
         if self._observers.on_receipt is not None:
-            self._answers[lane] = answer
+            flight.answer = answer
         return Answered(self._destination.evaluate(value, lane.queue[0]), answer.request_id)
 
     async def _intend(self, request: Request[Any]) -> None:
         """Record that a request is about to be sent: it has its turn; the job ends if that cannot be stored."""
-        lane = _find_lane(self._requests, request)
-        self._intended.add(lane)
+        lane = self._find_lane(request)
+        lane.handle(_INTENDED)
         try:
             await self._ledger.intend(lane, self._feeder.list_packed(lane))
         except SvcError as error:
@@ -280,8 +296,11 @@ class Uploader(Generic[T]):
     def _begin(self, request: Request[Any]) -> None:
         """Make sure that a request may be sent at this moment, and count it: its bytes are written next."""
         self._ledger.check_sendable()
-        _find_lane(self._requests, request).handle(_WRITTEN)
+        self._find_lane(request).handle(_WRITTEN)
         self._ledger.accounting.counts += Counts(requests=1)
+
+    def _find_lane(self, request: Request[Any]) -> Lane:
+        return next(lane for lane, flight in self._flights.items() if flight.request is request)
 
     def _read_pause(self, error: SvcError) -> float | None:
         retry_at = error.retry_at if isinstance(error, ApiError) else None
@@ -293,11 +312,14 @@ class Uploader(Generic[T]):
         await self._ledger.settle(lane, settle, self._feeder.list_packed(lane))
         self._notify_failures(settle.receipt.failures)
         if self._observers.on_receipt is not None:
-            self._observers.on_receipt(attrs.evolve(settle.receipt, answer=self._answers.pop(lane, None)))
+            flight = self._flights[lane]
+            answer, flight.answer = flight.answer, None
+            self._observers.on_receipt(attrs.evolve(settle.receipt, answer=answer))
         self._notify_progress()
 
     async def _wait(self, lane: Lane, pause: Pause) -> None:
-        self._waits[lane] = Wait(
+        flight = self._flights[lane]
+        flight.wait = Wait(
             until=self._clock.monotonic() + pause.seconds,
             requests=0 if pause.gives_up else 1,
             after=None if pause.after is None else name_failure(pause.after),
@@ -308,20 +330,19 @@ class Uploader(Generic[T]):
         try:
             await self._clock.sleep(pause.seconds)
         finally:
-            del self._waits[lane]
+            flight.wait = None
 
     def _stop(self, cause: Exception) -> None:
         """Send nothing more; requests in flight are answered, and lanes that wait are cancelled."""
         self._cause = self._cause or cause
         self._feeder.stop()
         for lane in self._feeder.lanes:
-            if lane.phase is Phase.WAITING or self._waits_for_its_turn(lane):
-                self._tasks[lane].cancel()
+            flight = self._flights.get(lane)
+            # A task that has not begun would tell nobody that it was cancelled; `_execute` ends it.
+            waits_for_turn = lane.phase is Phase.READY and flight is not None and flight.request is not None
+            if flight is not None and (waits_for_turn or lane.phase is Phase.WAITING):
+                flight.task.cancel()
             lane.handle(Stopped())
-
-    def _waits_for_its_turn(self, lane: Lane) -> bool:
-        """Return whether a lane waits for the rate limit: before that it has no request, and after that an intent."""
-        return lane.phase is Phase.READY and lane in self._requests and lane not in self._intended
 
     async def _stop_on_error(self, work: Coroutine[Any, Any, None]) -> None:
         """Await work; an exception of an observer, of the ledger, or a defect ends the job with a complete report."""
@@ -350,12 +371,12 @@ class Uploader(Generic[T]):
         lanes, now = self._feeder.lanes, self._clock.monotonic()
         accounting = self._ledger.accounting
         progress = Progress(
-            in_flight=sum(lane.phase in {Phase.READY, Phase.SENDING} for lane in lanes),
+            in_flight=sum(lane.phase in _IN_FLIGHT for lane in lanes),
             rate_limited=accounting.rate_limited,
             seconds=now - self._started,
             phase=self._phase,
             phase_done=self._rows_read if self._phase == "reading" else 0,
-            wait=Wait.merge([*self._waits.values(), self._feeder.wait]),
+            wait=Wait.merge([*(flight.wait for flight in self._flights.values()), self._feeder.wait]),
             at=now,
         )
         progress += accounting.total(pending=self._feeder.pending, in_doubt=count_in_doubt(lanes))
@@ -371,10 +392,6 @@ def _create_ledger(job: Job, destination: Destination[Any], clock: Clock) -> Led
         return Ledger()
     note = None if job.source is None else to_plain(job)
     return JournalLedger(job.journal, destination=destination, settings=job.settings, clock=clock, note=note)
-
-
-def _find_lane(requests: Mapping[Lane, Request[T]], request: Request[Any]) -> Lane:
-    return next(lane for lane, each in requests.items() if each is request)
 
 
 @attrs.define

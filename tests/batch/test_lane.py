@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from svc_async.batch import lane as lane_module
 from svc_async.batch.destination import Verdict
 from svc_async.batch.lane import (
     Abandoned,
@@ -19,6 +20,7 @@ from svc_async.batch.lane import (
     Elapsed,
     Event,
     Failed,
+    Intended,
     Lane,
     Pause,
     Phase,
@@ -43,6 +45,7 @@ from tests.support.lane_model import run_schedule, run_schedules, seal_rows
 
 NO = ErrorDetail(code="NO", message="no")
 ACCEPTED = Answered(Verdict(), "r-1")
+SENT = (Intended(), Written())
 LIMITS = Limits(operations=10, size=10_000)
 RETRY_AFTER = {"retry-after": "7"}
 TURNED_AWAY = make_error(503, headers=RETRY_AFTER)
@@ -67,7 +70,7 @@ def handle(lane: Lane, *events: Event) -> list[Command | None]:
 
 def create_sending_lane(count: int = 4, **settings_: Any) -> Lane:
     lane = create_lane(**settings_)
-    handle(lane, seal(count), Written())
+    handle(lane, seal(count), *SENT)
     return lane
 
 
@@ -87,7 +90,19 @@ def test_a_request_is_in_flight_once_it_is_written() -> None:
     lane = create_lane()
 
     assert (lane.handle(seal(4)), lane.phase) == (Send(), Phase.READY)
+    assert (lane.handle(Intended()), lane.phase) == (None, Phase.INTENDED)
     assert (lane.handle(Written()), lane.phase) == (None, Phase.SENDING)
+
+
+def test_a_request_that_is_sent_again_with_a_new_token_stays_in_flight() -> None:
+    lane = create_sending_lane()
+    assert (handle(lane, Intended()), lane.phase) == ([None], Phase.SENDING)
+    assert (handle(lane, Written()), lane.phase) == ([None], Phase.SENDING)
+
+
+def test_a_request_that_failed_before_it_was_written_needs_no_release() -> None:
+    lane = create_lane()
+    assert handle(lane, seal(1), Intended(), fail(TURNED_AWAY)) == [Send(), None, Pause(5.0)]
 
 
 def test_the_next_batch_is_sent_when_the_one_before_is_settled() -> None:
@@ -98,7 +113,7 @@ def test_the_next_batch_is_sent_when_the_one_before_is_settled() -> None:
 
     assert isinstance(settle, Settle)
     assert ([*settle.receipt.positions], settle.receipt.request_id, settle.receipt.attempts) == ([0, 1, 2, 3], "r-1", 1)
-    assert handle(lane, Recorded(), Written(), ACCEPTED)[:2] == [Send(), None]
+    assert handle(lane, Recorded(), *SENT, ACCEPTED)[:3] == [Send(), None, None]
     assert (lane.handle(Recorded()), lane.phase, count_pending([lane])) == (None, Phase.IDLE, 0)
 
 
@@ -137,10 +152,10 @@ def test_what_follows_a_failure(failure: Event, commands: Sequence[Command | str
 
 def test_the_delay_of_the_next_repeat_is_used_up_by_a_quarantine_but_not_by_a_429() -> None:
     lane = create_sending_lane(retry_delays=(5.0, 100.0))
-    handle(lane, fail(make_error(429)), Recorded(), Written())
+    handle(lane, fail(make_error(429)), Recorded(), *SENT)
 
     assert lane.handle(fail(LOST)) == Pause(45.0)
-    handle(lane, Elapsed(), Written())
+    handle(lane, Elapsed(), *SENT)
     assert lane.handle(fail(TURNED_AWAY)) == Pause(100.0)
 
 
@@ -212,7 +227,7 @@ def test_the_job_stops_if_the_service_accepts_nothing_until_the_delays_are_used_
     if was_well:
         lane.policy.budget.earn()
     release = [] if in_doubt else [Recorded()]
-    handle(lane, fail(error), *release, Elapsed(), Written())
+    handle(lane, fail(error), *release, Elapsed(), *SENT)
 
     assert handle(lane, fail(error), *release)[-1] == Stop(error)
     assert (list_positions(lane), count_in_doubt([lane])) == ([[0, 1, 2, 3]], in_doubt)
@@ -223,7 +238,7 @@ def test_a_batch_is_given_up_if_another_request_was_accepted_during_its_last_del
     handle(lane, fail(TURNED_AWAY), Recorded())
     lane.policy.budget.earn()
 
-    assert isinstance(handle(lane, Elapsed(), Written(), fail(TURNED_AWAY), Recorded())[-1], Settle)
+    assert isinstance(handle(lane, Elapsed(), *SENT, fail(TURNED_AWAY), Recorded())[-1], Settle)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +253,7 @@ def test_a_batch_with_odd_answers_is_given_up_though_nothing_else_was_accepted(o
 
 def test_the_refusal_of_a_repeat_says_that_the_attempt_before_may_have_worked() -> None:
     lane = create_sending_lane(1)
-    handle(lane, fail(LOST), Elapsed(), Written())
+    handle(lane, fail(LOST), Elapsed(), *SENT)
 
     settle = lane.handle(Answered(Verdict({0: NO})))
 
@@ -249,7 +264,7 @@ def test_the_refusal_of_a_repeat_says_that_the_attempt_before_may_have_worked() 
 
 def test_a_turned_away_repeat_is_still_in_doubt_and_not_released() -> None:
     lane = create_sending_lane()
-    handle(lane, fail(LOST), Elapsed(), Written())
+    handle(lane, fail(LOST), Elapsed(), *SENT)
 
     assert lane.handle(fail(make_error(429))) == Send()
     assert lane.in_doubt
@@ -295,7 +310,7 @@ def test_named_rows_fail_and_the_others_are_sent_again() -> None:
 def test_named_operations_of_several_users_are_sent_with_one_user_each() -> None:
     lane = create_lane()
     limits = attrs.evolve(LIMITS, per_operation=2)
-    handle(lane, Sealed(seal_rows([(position, position, 0) for position in range(6)], limits)), Written())
+    handle(lane, Sealed(seal_rows([(position, position, 0) for position in range(6)], limits)), *SENT)
 
     handle(lane, fail(make_error(400, operation_errors={1: (NO,)})))
 
@@ -310,9 +325,9 @@ def test_a_refused_batch_is_halved_down_to_the_row() -> None:
 
     handle(lane, refusal, Recorded())
     assert list_positions(lane) == [[0, 1], [2]]
-    handle(lane, Written(), refusal, Recorded())
+    handle(lane, *SENT, refusal, Recorded())
     assert list_positions(lane) == [[0], [1], [2]]
-    handle(lane, Written(), refusal)
+    handle(lane, *SENT, refusal)
     settle = lane.handle(Recorded())
 
     assert isinstance(settle, Settle)
@@ -333,9 +348,9 @@ def test_without_a_budget_the_job_stops_instead_of_repeating(failure: Failed) ->
 
 def test_an_accepted_batch_earns_a_repeat() -> None:
     lane = create_sending_lane(repeats=1)
-    handle(lane, seal(1, first=4), fail(TURNED_AWAY), Recorded(), Elapsed(), Written(), ACCEPTED, Recorded())
+    handle(lane, seal(1, first=4), fail(TURNED_AWAY), Recorded(), Elapsed(), *SENT, ACCEPTED, Recorded())
 
-    handle(lane, Written(), fail(TURNED_AWAY), Recorded())
+    handle(lane, *SENT, fail(TURNED_AWAY), Recorded())
 
     assert lane.handle(Elapsed()) == Send()
 
@@ -343,10 +358,10 @@ def test_an_accepted_batch_earns_a_repeat() -> None:
 def test_superseded_rows_are_settled_with_the_next_answer() -> None:
     lane = create_lane()
     batches = seal_rows([(0, 7, 1), (1, 7, 1), (2, 8, 1)], LIMITS)  # rows 0 and 1 are equal
-    handle(lane, Sealed(batches), Written(), fail(make_error(400)), Recorded(), Written())
+    handle(lane, Sealed(batches), *SENT, fail(make_error(400)), Recorded(), *SENT)
 
     first = lane.handle(ACCEPTED)
-    handle(lane, Recorded(), Written())
+    handle(lane, Recorded(), *SENT)
     second = lane.handle(ACCEPTED)
 
     assert isinstance(first, Settle)
@@ -362,7 +377,7 @@ def test_a_resumed_batch_waits_for_the_rest_of_its_quarantine() -> None:
 
     assert command == Pause(30.0)
     assert count_in_doubt([lane]) == 2
-    assert handle(lane, Elapsed(), Written()) == [Send(), None]
+    assert handle(lane, Elapsed(), *SENT) == [Send(), None, None]
     settle = lane.handle(ACCEPTED)
     assert isinstance(settle, Settle)
     assert settle.superseded == array("q", [9])
@@ -376,7 +391,7 @@ def test_a_resumed_batch_without_effect_is_sent_at_once() -> None:
     assert count_in_doubt([lane]) == 0
 
 
-@pytest.mark.parametrize("before", [[], [seal(1), Written(), fail(TURNED_AWAY), Recorded()]], ids=["idle", "waiting"])
+@pytest.mark.parametrize("before", [[], [seal(1), *SENT, fail(TURNED_AWAY), Recorded()]], ids=["idle", "waiting"])
 def test_a_lane_without_a_request_stops_at_once(before: Sequence[Event]) -> None:
     lane = create_lane()
     handle(lane, *before)
@@ -415,12 +430,13 @@ def test_a_batch_stays_in_doubt_when_the_job_stops_in_its_last_quarantine(events
     ("events", "in_doubt"),
     [
         ([seal(2)], 0),
-        ([seal(2), Written()], 2),
-        ([seal(2), Written(), fail(LOST)], 2),
-        ([seal(2), Written(), fail(LOST), Elapsed()], 2),
-        ([seal(2), Written(), fail(TURNED_AWAY)], 0),
+        ([seal(2), Intended()], 0),
+        ([seal(2), *SENT], 2),
+        ([seal(2), *SENT, fail(LOST)], 2),
+        ([seal(2), *SENT, fail(LOST), Elapsed()], 2),
+        ([seal(2), *SENT, fail(TURNED_AWAY)], 0),
     ],
-    ids=["ready", "sending", "waiting", "ready again", "recording"],
+    ids=["ready", "intended", "sending", "waiting", "ready again", "recording"],
 )
 def test_an_abandoned_request_is_in_doubt_once_it_was_sent(events: Sequence[Event], in_doubt: int) -> None:
     lane = create_lane()
@@ -429,28 +445,44 @@ def test_an_abandoned_request_is_in_doubt_once_it_was_sent(events: Sequence[Even
     assert (lane.phase, count_pending([lane]), count_in_doubt([lane])) == (Phase.STOPPED, 2, in_doubt)
 
 
+def read_documented_transitions() -> set[tuple[str, str]]:
+    """Return the phases and events of the table in the docstring of the module."""
+    table = str(lane_module.__doc__).partition("    phase        event        next\n")[2].partition("\n\n")[0]
+    phase, found = "", set[tuple[str, str]]()
+    for line in table.splitlines():
+        phase, event = line[4:17].strip() or phase, line[17:30].strip()
+        phases = [each.name for each in Phase if each is not Phase.IDLE] if phase == "not IDLE" else [phase]
+        found |= {(name, event) for name in phases if event}
+    return found
+
+
+def test_the_docstring_has_every_transition_and_no_other() -> None:
+    assert read_documented_transitions() == {(phase.name, event.__name__) for phase, event in Lane.TRANSITIONS}
+
+
 @pytest.mark.parametrize("phase", Phase, ids=lambda phase: phase.name)
 def test_events_that_cannot_happen_in_a_phase_are_defects(phase: Phase) -> None:
-    possible = {
-        Phase.IDLE: (Sealed, Resumed, Stopped),
-        Phase.READY: (Sealed, Written, Answered, Failed, Stopped, Abandoned),
-        Phase.SENDING: (Sealed, Written, Answered, Failed, Stopped, Abandoned),
-        Phase.RECORDING: (Sealed, Recorded, Stopped, Abandoned),
-        Phase.WAITING: (Sealed, Elapsed, Stopped, Abandoned),
-        Phase.STOPPED: (Sealed, Stopped, Abandoned),
-    }[phase]
     (batch,) = seal(1).batches
     resumed = Resumed(batch=batch, superseded=array("q"), in_doubt=False, pause=0.0)
-    events: list[Event] = [seal(1), resumed, Recorded(), ACCEPTED, fail(LOST), Elapsed(), Stopped(), Abandoned()]
-
-    for event in events:
+    known = read_documented_transitions()
+    happened: list[Event] = [
+        seal(1),
+        resumed,
+        Recorded(),
+        *SENT,
+        ACCEPTED,
+        fail(LOST),
+        Elapsed(),
+        Stopped(),
+        Abandoned(),
+    ]
+    impossible = [event for event in happened if (phase.name, type(event).__name__) not in known]
+    assert impossible
+    for event in impossible:
         lane = create_lane()
         lane.phase = phase
-        if not isinstance(event, possible):
-            with pytest.raises(
-                RuntimeError, match=rf"^{type(event).__name__} cannot happen to a lane .* {phase.name}$"
-            ):
-                lane.handle(event)
+        with pytest.raises(RuntimeError, match=rf"^{type(event).__name__} cannot happen to a lane .* {phase.name}$"):
+            lane.handle(event)
 
 
 @pytest.mark.usefixtures("examples")

@@ -14,7 +14,7 @@ from svc_async.batch.destination import Verdict
 from svc_async.batch.job import Job, TargetSpec
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.records import JournalChanges, JournalRecords
-from svc_async.batch.lane import Answered, Lane, Sealed, Settle, Written
+from svc_async.batch.lane import Answered, Intended, Lane, Sealed, Settle, Written
 from svc_async.batch.ledger import Intent, Ledger
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.recovery import RecoveryPolicy
@@ -178,6 +178,7 @@ async def test_a_lane_that_sends_for_others_begins_with_what_they_have_settled(t
     async with create_empty_job(journal) as ledger:
         for lane in (create_lane(0, (0,), position=10), create_lane(2, (0, 1), position=3)):
             await ledger.intend(lane, ())
+            lane.handle(Intended())
             lane.handle(Written())
             settle = lane.handle(Answered(Verdict()))
             assert isinstance(settle, Settle)

@@ -29,6 +29,7 @@ from svc_async.batch.lane import (
     Elapsed,
     Event,
     Failed,
+    Intended,
     Lane,
     Pause,
     Phase,
@@ -179,8 +180,9 @@ class LaneModel:
     def _list_choices(self) -> Iterator[Callable[[], None]]:
         for sender in self._senders:
             match sender.command:
-                case Send() if sender.lane.phase is Phase.READY:
-                    yield partial(self._begin, sender)
+                case Send() if sender.lane.phase in {Phase.READY, Phase.INTENDED}:
+                    is_ready = sender.lane.phase is Phase.READY
+                    yield partial(self._handle, sender, Intended()) if is_ready else partial(self._begin, sender)
                     if not self._calm:
                         yield partial(self._handle, sender, Failed(_NOT_SENT))
                 case Send():
@@ -215,7 +217,7 @@ class LaneModel:
         lane = sender.lane
         self.log.append(f"{self._now:g} lane {lane.number} {lane.phase.name} {event}")
         command = lane.handle(event)
-        if not isinstance(event, Sealed | Stopped | Written) or sender.command is None:
+        if not isinstance(event, Sealed | Stopped | Intended | Written) or sender.command is None:
             sender.command = command
         self.sabotage(lane)
         if isinstance(command, Pause):
@@ -228,7 +230,7 @@ class LaneModel:
         self._check_step()
 
     def _begin(self, sender: _Sender) -> None:
-        """Send the request that is ready."""
+        """Send the request that is intended."""
         body = b"".join(sender.lane.queue[0].write_body().blocks)
         assert self._now >= sender.blocked_until, "sent before a request of unknown outcome can no longer be applied"
         assert sender.doubtful in {None, body}, "other bytes were sent while the request was in doubt"
