@@ -7,6 +7,7 @@ password. A form carries a seal that only its own browser knows, so that no othe
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
+from functools import partial
 from html import escape
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlencode
@@ -15,13 +16,25 @@ import attrs
 
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
 from svc_async.sandbox.server.decoding import Param, form_field
-from svc_async.sandbox.server.operations import Answer, Call
-from svc_async.sandbox.server.rendering import PAGE_HEADERS, render_page
+from svc_async.sandbox.server.operations import Answer, Call, Operation
+from svc_async.sandbox.server.rendering import PAGE_HEADERS, Format, render_page
 from svc_async.sandbox.state.grants import Grants
 
-__all__ = ["CALLBACK", "DECISION", "Browser", "Consent", "find_browser", "read_decision", "redirect", "show_page"]
+__all__ = [
+    "CALLBACK",
+    "DECISION",
+    "Browser",
+    "Consent",
+    "find_browser",
+    "page_operation",
+    "read_decision",
+    "redirect",
+    "show_page",
+]
 
 _COOKIE = "svc_sandbox_session"
+
+page_operation = partial(Operation, limit=None, surface="base", schemes=("none",), format=Format.HTML)
 
 CALLBACK = (
     "in the sandbox, that of the first app is Sandbox.callback_url, which `svc-async sandbox` prints as CALLBACK_URL"

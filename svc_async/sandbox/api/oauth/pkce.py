@@ -19,6 +19,7 @@ from svc_async.sandbox.api.oauth.pages import (
     DECISION,
     Consent,
     find_browser,
+    page_operation,
     read_decision,
     redirect,
     show_page,
@@ -272,31 +273,23 @@ _REQUEST_PARAMS = (
 
 # Unspecified: all of these operations; they are the ones publicly known of services of this kind.
 OPERATIONS = (
-    Operation(
+    page_operation(
         id="oauth2.authorize",
         method="GET",
         path=_AUTHORIZE,
         handler=_show_authorize_page,
         query=_REQUEST_PARAMS,
-        limit=None,
         rule=_RULE,
         basis=Basis.ASSUMED,
-        surface="base",
-        schemes=("none",),
-        format=Format.HTML,
     ),
-    Operation(
+    page_operation(
         id="oauth2.decide",
         method="POST",
         path=_AUTHORIZE,
         handler=_decide,
         query=(*(form_field(param.name, required=param.required, rule=_RULE) for param in _REQUEST_PARAMS), *DECISION),
-        limit=None,
         rule=_RULE,
         basis=Basis.ASSUMED,
-        surface="base",
-        schemes=("none",),
-        format=Format.HTML,
         body="form",
     ),
     Operation(
