@@ -35,6 +35,9 @@
 
 Which status raises which class, and what a failure means, is in `wire/outcome.py`.
 
+What to do about an error of the caller is a `Hint`, which `str(error)` adds to the message; an interface may have words
+of its own for it, as the command does.
+
 Messages have no secret or value that was sent: they name parameters, codes and positions, and quote the service's own
 words, except those about refused operations, which may repeat what a row contains.
 """
@@ -57,6 +60,7 @@ __all__ = [
     "Conflict",
     "ErrorDetail",
     "Forbidden",
+    "Hint",
     "InvalidArgument",
     "NotFound",
     "RateLimited",
@@ -111,6 +115,79 @@ class ErrorDetail:
                 object.__setattr__(self, name, shorten(replace_surrogates(text), most))
 
 
+_OF_FILES = "of open_source or open_feed in svc_async.sources.detect"
+_OF_TABLES = "of open_source, open_feed, from_arrow, from_rows or from_cursor"
+
+
+class Hint(StrEnum):
+    """What to do about an error; the value says it to callers of Python."""
+
+    # files and tables
+    NAME_THE_COLUMNS = f"name the columns with header=, {_OF_FILES}"
+    NAME_THE_ENCODING = f"save it as UTF-8, or name its encoding with encoding=, {_OF_FILES}"
+    MAP_A_COLUMN = f"name what a column contains with mapping={{COLUMN: KEY}}, {_OF_TABLES}"
+    MAP_OR_IGNORE = (
+        "name what each contains with mapping={COLUMN: KEY}, ignore it with {COLUMN: '-'}, or ignore all of them with "
+        f"{{'*': '-'}}, {_OF_TABLES}"
+    )
+    IGNORE_THE_OTHERS = f"ignore the others with mapping={{COLUMN: '-'}}, {_OF_TABLES}"
+    LIST_THE_VALUES = (
+        "use JSON lines, where a key may have a list of values, or ignore the others with mapping={COLUMN: '-'}, "
+        f"{_OF_TABLES}"
+    )
+    NAME_EACH_COLUMN = "give each a name of its own"
+    LIST_PRODUCT_KEYS = "products.list() yields the product_key of each id, and a sync deletes by id"
+    USE_A_FEED = "XML is for products: open_feed reads it"
+    DOWNLOAD_IT = "download it first"
+    GIVE_ONE_FILE = "a pattern is not expanded: give one file at a time"
+
+    # credentials
+    GIVE_CREDENTIALS = "Session.from_env() reads them from the environment, Session.sandbox() needs none"
+    SET_CREDENTIALS = "set them, or try without credentials: Session.sandbox()"
+    NAME_THE_PROFILE = "SVC_PROFILE is read by the command only: use Session.from_profile(name)"
+    STORE_A_PROFILE = "svc_async.profiles.write() makes one, or try without credentials: Session.sandbox()"
+    GIVE_A_USER = (
+        "pass UserCredentials, set SVC_ACCESS_TOKEN and SVC_ACCESS_TOKEN_SECRET, or add access_token and "
+        "access_token_secret to the profile"
+    )
+    GIVE_AN_APP = "pass AppCredentials or a BearerToken"
+    REQUEST_OFFLINE_ACCESS = "the scope `offline.access` grants one"
+
+    # jobs and syncs
+    LIST_ACCOUNTS = "session.accounts.list() yields yours"
+    GIVE_AN_ID = "the page of the list in the ads manager shows it"
+    GIVE_A_JOURNAL = "give the path of a journal, such as FILE.journal; a sync has a state instead"
+    CREATE_THE_FOLDER = "create that first, or give another path"
+    NAME_A_FILE = "name a file"
+    LEAVE_THE_JOURNAL_OUT = "leave journal= out for a job that cannot be resumed"
+    GIVE_A_STATE = "give the file of an earlier sync, or a new name"
+    SEND_AGAIN = "delete it after the quarantine and run the job again: what the service has already is sent once more"
+    GIVE_THE_SAME_ROWS = (
+        "make the same call with the same rows, or with an iterator of them, such as (row for row in rows), which the "
+        "journal stores before anything is sent"
+    )
+    GIVE_ALL_ROWS = "pass all rows again, or delete the journal if there are none any more; nothing was sent"
+    GIVE_ITS_SOURCE = (
+        "resume it with its own source, or delete it to give up what it left; a new job needs a new journal"
+    )
+    NAME_A_NEW_JOURNAL = "a new job needs a new journal: journal=Journals(folder) names one for each run"
+    KEEP_THE_SETTINGS = "a job is resumed with the settings that it was begun with; a new job needs a new journal"
+    USE_A_FILE = "use a file as source"
+    SYNC_ANEW = "without it, the next sync sends all rows and removes none: move the file away"
+    RESTORE_OR_DELETE = "restore it from a backup, or delete it"
+    RENAME_THE_JOB = "begin a job of another name, after the quarantine"
+    RESTORE_THE_SOURCE = "restore it, or begin a job of another name"
+    RESTORE_THE_DATABASE = "restore the database from a backup"
+    READ_THE_LOG = "its log says why; if its tables were changed or are damaged, restore them from a backup"
+
+    # sessions and shared states
+    OPEN_IT = "use it inside `async with`, or between open() and close() where it has them"
+    MAKE_ANOTHER_SESSION = "make another one with as_user() or but()"
+    KEEP_EVENTS_IN_MEMORY = "Ack.enqueue() and MemoryDedupe() keep events in memory"
+    RUN_ONE_RECEIVER = "start this one when that has ended, or have them share a SharedState by state="
+    MIGRATE = "enter SharedState.open(url) once, as a role that may create them"
+
+
 class SvcError(Exception):
     """The base class of every exception of this SDK."""
 
@@ -118,8 +195,11 @@ class SvcError(Exception):
     repeatable: bool = False
     retry_after: float | None = None  # seconds from when the call failed, by the clock of its session; if known
 
+    hint: Hint | None = None  # what to do next
+
     def __str__(self) -> str:
-        return clean(super().__str__())  # messages quote names and the service's words
+        message = clean(super().__str__())  # messages quote names and the service's words
+        return f"{message}; {self.hint}" if self.hint else message
 
     rule_ids: tuple[str, ...] = ()  # the rules of the service's contract that are broken, such as CAU-06b
 
@@ -140,19 +220,26 @@ class InvalidArgument(SvcError, ValueError):
     Attributes:
         parameter: the parameter's name.
         rule: what it must be, with the bound; together they make the message.
+        hint: what to do next, which `str(error)` adds.
     """
 
-    def __init__(self, parameter: str, rule: str, *, rule_ids: Sequence[str] = ()) -> None:
+    def __init__(self, parameter: str, rule: str, *, rule_ids: Sequence[str] = (), hint: Hint | None = None) -> None:
         super().__init__(f"{parameter} {rule}")
-        self.rule_ids = tuple(rule_ids)
+        self.rule_ids, self.hint = tuple(rule_ids), hint
         self.parameter, self.rule = parameter, rule
 
 
-class WrongState(SvcError):
+class _HintedError(SvcError):
+    def __init__(self, message: str, *, hint: Hint | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class WrongState(_HintedError):
     """The object cannot be used in this way now: it is not open, is open already, or was closed."""
 
 
-class AccessDenied(SvcError):
+class AccessDenied(_HintedError):
     """The session has no credentials of the kind that the call needs; nothing was sent."""
 
 
@@ -163,13 +250,16 @@ class UnusableFile(SvcError):
         parameter: the parameter that names the file, such as `journal`.
         path: the file.
         problem: what is wrong with it; together they make the message.
+        hint: what to do next, which `str(error)` adds.
         repeatable: whether the same call may help: another process has locked the file, and will release it.
     """
 
-    def __init__(self, parameter: str, path: PurePath | str, problem: str, *, repeatable: bool = False) -> None:
+    def __init__(
+        self, parameter: str, path: PurePath | str, problem: str, *, hint: Hint | None = None, repeatable: bool = False
+    ) -> None:
         super().__init__(f"{parameter} {str(path)[-1_000:]} {problem}")  # no file has a longer name
         self.parameter, self.path, self.problem = parameter, str(path), problem
-        self.repeatable = repeatable
+        self.hint, self.repeatable = hint, repeatable
 
 
 class WouldWaitTooLong(SvcError):
@@ -439,12 +529,11 @@ class UnusableState(SvcError):
 
     Attributes:
         name: the database, or a name in it.
-        problem: what is wrong with it, and what helps.
+        problem: what is wrong with it.
+        hint: what to do next, which `str(error)` adds.
         parameter: the parameter that names it, such as `journal`; None if it is the database.
     """
 
-    def __init__(self, name: str, problem: str, *, parameter: str | None = None) -> None:
+    def __init__(self, name: str, problem: str, *, parameter: str | None = None, hint: Hint | None = None) -> None:
         super().__init__(f"{parameter or 'the shared state'} {name} {problem}")
-        self.parameter = parameter
-        self.name = name
-        self.problem = problem
+        self.parameter, self.name, self.problem, self.hint = parameter, name, problem, hint

@@ -24,7 +24,7 @@ from urllib.request import getproxies, proxy_bypass
 import attrs
 
 from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials, UserCredentials
-from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.errors import Hint, InvalidArgument, UnusableFile
 from svc_async.printable import clean, shorten
 from svc_async.private_files import check_replaceable, create_folder, is_exposed, report_os_error, write_private
 from svc_async.store.database_url import DatabaseUrl
@@ -38,7 +38,6 @@ __all__ = [
     "HOSTS",
     "SETTINGS",
     "TOKEN",
-    "TRY",
     "ConnectionSettings",
     "check",
     "check_state_url",
@@ -59,7 +58,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-TRY = "or try without credentials: Session.sandbox()"
 APP = ("consumer_key", "consumer_secret")
 CLIENT = ("client_id", "client_secret")
 TOKEN = ("access_token", "access_token_secret")
@@ -98,7 +96,7 @@ class ConnectionSettings:
 
 
 def parse_settings(
-    name: str | None, settings: Mapping[str, str], spell: Callable[[str], str], *, advice: str = ""
+    name: str | None, settings: Mapping[str, str], spell: Callable[[str], str], *, hint: Hint = Hint.SET_CREDENTIALS
 ) -> ConnectionSettings:
     """Return the settings of a connection.
 
@@ -106,7 +104,7 @@ def parse_settings(
         name: the profile; None is the environment.
         settings: the settings by name.
         spell: returns the name of a setting in messages.
-        advice: what the message adds if settings are missing.
+        hint: what to do if settings are missing.
 
     Raises:
         InvalidArgument: names the settings that are missing, or the one that cannot be used.
@@ -119,9 +117,8 @@ def parse_settings(
     required = (*HOSTS, *(APP if has_app else ()), *(TOKEN if has_user else ()))
     missing = [spell(name) for name in required if name not in settings]
     if missing:
-        raise InvalidArgument(
-            "credentials", f"are not complete in {origin}: {', '.join(missing)} missing; set them{advice}, {TRY}"
-        )
+        rule = f"are not complete in {origin}: {', '.join(missing)} missing"
+        raise InvalidArgument("credentials", rule, hint=hint)
     place = _describe_place(name)
     build = partial(_build, settings=settings, spell=spell, place=place)
     app = build(AppCredentials, _APP_FIELDS) if has_app else None
@@ -223,7 +220,6 @@ _LONGEST_NAMED = 100
 _MOST_DOTS = 1_000  # in a line: the time to parse a key in TOML grows with the square of its parts
 
 
-_NOT_READ = " (SVC_PROFILE is read by the command only; in Python, use Session.from_profile(name))"
 _FILE = or_none(instance_of(Path, "a pathlib.Path"), "the file of this user")
 
 
@@ -248,9 +244,9 @@ def from_environment(environ: Mapping[str, str] | None = None) -> ConnectionSett
         InvalidArgument: names the variables that are missing, too long or cannot be used.
     """
     settings = _read_variables(environ)
-    advice = _NOT_READ if _read_chosen_name(environ) else ""
+    hint = Hint.NAME_THE_PROFILE if _read_chosen_name(environ) else Hint.SET_CREDENTIALS
     del environ  # its values must not be among the locals of a traceback
-    return parse_settings(None, settings, _variable_name, advice=advice)
+    return parse_settings(None, settings, _variable_name, hint=hint)
 
 
 def _read_variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -353,10 +349,9 @@ def find(profile: str | None = None, *, environ: Mapping[str, str] | None = None
     except InvalidArgument as error:
         if error.parameter != "credentials" or not variables or not _has_default():
             raise
-        missing, _, advice = error.rule.partition("; ")
         hide, are = ("hides", "it is") if len(variables) == 1 else ("hide", "they are")
         hidden = f"{', '.join(variables)} {hide} the profile 'default' while {are} set"
-        raise InvalidArgument("credentials", f"{missing}, and {hidden}; {advice}") from None
+        raise InvalidArgument("credentials", f"{error.rule}, and {hidden}", hint=error.hint) from None
 
 
 def _has_default() -> bool:
@@ -430,15 +425,15 @@ def _read_chosen(environ: Mapping[str, str] | None) -> tuple[str, Mapping[str, s
     try:
         return name, _read_profile(name, chosen_by=", which SVC_PROFILE names")
     except InvalidArgument as error:
-        raise InvalidArgument("SVC_PROFILE", error.rule) from None
+        raise InvalidArgument("SVC_PROFILE", error.rule, hint=error.hint) from None
 
 
 def _read_profile(name: str, path: Path | None = None, *, chosen_by: str = "") -> Mapping[str, str]:
     path = _locate(path)
     NAME.check("profile", name)
     if not _exists(path):
-        advice = f"`svc-async auth login --profile NAME` creates one, {TRY}"
-        raise UnusableFile("file", path, f"does not exist, so there is no profile {name!r}{chosen_by}; {advice}")
+        problem = f"does not exist, so there is no profile {name!r}{chosen_by}"
+        raise UnusableFile("file", path, problem, hint=Hint.STORE_A_PROFILE)
     return _select(_load(path), name, path)
 
 
@@ -464,7 +459,8 @@ def _locate(path: Path | None) -> Path:
 def _select(profiles: Mapping[str, object], name: str, path: Path) -> Mapping[str, str]:
     profile = profiles.get(name)
     if not isinstance(profile, Mapping):
-        raise InvalidArgument("profile", f"{name!r} is not in {path}, which has {_list_names(profiles)}")
+        rule = f"{name!r} is not in {path}, which has {_list_names(profiles)}"
+        raise InvalidArgument("profile", rule, hint=Hint.STORE_A_PROFILE)
     unknown = sorted(set(profile) - set(SETTINGS))
     if unknown:
         raise InvalidArgument("profile", f"{name!r} has unknown settings: {', '.join(unknown)}")

@@ -29,7 +29,7 @@ from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries, RetryBudget
 from svc_async.engine.transport import MAX_ANSWER_BYTES, OTHER_LOOP, Connector, Timeouts, Transport
-from svc_async.errors import AccessDenied, InvalidArgument, WrongState
+from svc_async.errors import AccessDenied, Hint, InvalidArgument, WrongState
 from svc_async.governor.governor import Governor
 from svc_async.monitoring import Subscribers
 from svc_async.value_rules import (
@@ -68,7 +68,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger("svc_async")
-_ADVICE = "; Session.from_env() reads them from the environment, Session.sandbox() needs none"
 
 
 class CommonOptions(TypedDict, total=False):
@@ -197,7 +196,7 @@ class SessionSettings:
         finally:
             del proxy, credentials  # secrets must not be among the locals of a traceback
         if endpoints is None:
-            raise InvalidArgument("endpoints", f"must be given{_ADVICE}")
+            raise InvalidArgument("endpoints", "must be given", hint=Hint.GIVE_CREDENTIALS)
         return cls(
             credentials=caller,
             app=app_of(caller) if app is None else app,
@@ -300,9 +299,11 @@ def _find_caller(credentials: Credentials | None, app: AppCredentials | None) ->
     caller: object = app if credentials is None else credentials
     if isinstance(caller, Credentials):
         return caller
-    rule = f"must be given{_ADVICE}" if caller is None else f"must be {CREDENTIALS}"
+    is_given = caller is not None
     del credentials, caller  # secrets must not be among the locals of a traceback
-    raise InvalidArgument("credentials", rule)
+    if is_given:
+        raise InvalidArgument("credentials", f"must be {CREDENTIALS}")
+    raise InvalidArgument("credentials", "must be given", hint=Hint.GIVE_CREDENTIALS)
 
 
 def app_of(credentials: Credentials) -> AppCredentials | None:
@@ -360,7 +361,9 @@ class SessionResources:
             AccessDenied: the credentials are those of an app.
         """
         if not has_user(self.settings.credentials):
-            raise AccessDenied(f"{NEEDS_USER}; {_advise(self.settings.origin)}")
+            origin = self.settings.origin
+            place = origin and (f"the profile {origin.profile!r}" if origin.profile else "the environment")
+            raise AccessDenied(f"{NEEDS_USER}{(place and f', which is not in {place}') or ''}", hint=Hint.GIVE_A_USER)
         return self.pipeline
 
     @property
@@ -371,7 +374,7 @@ class SessionResources:
             AccessDenied: there is no bearer token, and no app to fetch one with.
         """
         if self.app_tokens is None:
-            raise AccessDenied("these calls need the app's bearer token; pass AppCredentials or a BearerToken")
+            raise AccessDenied("these calls need the app's bearer token", hint=Hint.GIVE_AN_APP)
         user = identity(self.settings.app or self.settings.credentials)
         return self.pipeline.but(tokens=self.app_tokens, user=user)
 
@@ -404,14 +407,6 @@ class SessionResources:
         """Wait for a refresh of the user's token that is in progress."""
         if self.user_tokens is not None:
             await self.user_tokens.close()
-
-
-def _advise(origin: SessionOrigin | None) -> str:
-    if origin is None:
-        return "pass UserCredentials"
-    if origin.profile is None:
-        return "set SVC_ACCESS_TOKEN and SVC_ACCESS_TOKEN_SECRET"
-    return f"add access_token and access_token_secret to the profile {origin.profile!r}"
 
 
 async def open_resources(source: SettingsSource, stack: AsyncExitStack) -> SessionResources:
@@ -600,9 +595,9 @@ class LifeCycle:
         if (resources := self.find_open()) is not None:
             return resources
         if self.made_from is not None:
-            raise WrongState("the session was closed; make another one with as_user() or but()")
+            raise WrongState("the session was closed", hint=Hint.MAKE_ANOTHER_SESSION)
         what = "was closed" if self._was_closed else "is not open"
-        raise WrongState(f"the session {what}; use it inside `async with`, or between open() and close()")
+        raise WrongState(f"the session {what}", hint=Hint.OPEN_IT)
 
     def find_open(self) -> SessionResources | None:
         """Return what it uses while it is open, and the session that it was made from has not been closed."""

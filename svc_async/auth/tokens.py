@@ -30,7 +30,7 @@ import attrs
 from svc_async.auth.authorization import Authorization, bearer
 from svc_async.auth.credentials import OAuth2UserCredentials
 from svc_async.clock import Clock
-from svc_async.errors import AccessDenied, ApiError, Unauthorized
+from svc_async.errors import AccessDenied, ApiError, Hint, Unauthorized
 from svc_async.wire.outcome import repeat_refusal
 
 __all__ = ["AppTokens", "Refreshes", "SingleFlight", "Token", "Tokens", "UserTokens"]
@@ -325,7 +325,7 @@ class UserTokens:
             ApiError: the service refused; a refresh token that was refused is not sent again.
         """
         if self.credentials.refresh_token is None:
-            raise AccessDenied("the credentials have no refresh token; the scope `offline.access` grants one")
+            raise AccessDenied("the credentials have no refresh token", hint=Hint.REQUEST_OFFLINE_ACCESS)
         return await self._refreshing.result()
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from urllib.request import url2pathname
 
 from svc_async.batch.source import RowSource, Slice
 from svc_async.cancellation import in_thread
-from svc_async.errors import InvalidArgument, SvcError
+from svc_async.errors import Hint, InvalidArgument, SvcError
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
 
@@ -118,5 +118,6 @@ def _parse_path(name: str, file: str | Path) -> Path:
         return Path(url2pathname(url.path))
     raise InvalidArgument(
         name,
-        f"must be a path, a file:// URL or an iterable; {url.scheme}:// is not fetched: download the file first",
+        f"must be a path, a file:// URL or an iterable: {url.scheme}:// is not fetched",
+        hint=Hint.DOWNLOAD_IT,
     )

@@ -23,7 +23,7 @@ from svc_async.batch.sync.plan import SyncObservers, SyncSettings
 from svc_async.batch.sync.snapshot import Snapshot
 from svc_async.batch.sync.state import StateLocation
 from svc_async.engine.origin import SessionOrigin
-from svc_async.errors import InvalidArgument
+from svc_async.errors import Hint, InvalidArgument
 from svc_async.value_rules import TEXT, instance_of, one_of, or_none, refuse_unknown
 
 __all__ = [
@@ -125,12 +125,12 @@ class TargetSpec:
         """Check that no id is missing.
 
         Raises:
-            InvalidArgument: names the missing ids.
+            InvalidArgument: names the first id that is missing.
         """
-        missing = [name for field, name in _REQUIRED[self.kind].items() if getattr(self, field) is None]
-        if missing:
-            first, *others = missing
-            raise InvalidArgument(first, ", and so must ".join(["must be given", *others]))
+        for field, name in _REQUIRED[self.kind].items():
+            if getattr(self, field) is None:
+                hint = Hint.LIST_ACCOUNTS if field == "account_id" else Hint.GIVE_AN_ID
+                raise InvalidArgument(name, "must be given", hint=hint)
 
 
 @attrs.frozen(kw_only=True)

@@ -1,7 +1,6 @@
 """The exit codes of the command, and how it describes an error to people and to programs."""
 
 import enum
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +10,7 @@ from svc_async.errors import (
     ApiError,
     BatchError,
     Forbidden,
+    Hint,
     InvalidArgument,
     NotFound,
     RateLimited,
@@ -81,48 +81,42 @@ _ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
     }
 )
 _TRY = "or try without credentials: `svc-async demo`, or --sandbox where a command has it"
-_TRY_IN_PYTHON = "or try without credentials: Session.sandbox()"
-_IN_PYTHON = "; in Python it is "
-"""What begins advice for Python callers, at the end of a message."""
-_HOW_TO_AUTHENTICATE = f"set the SVC_* variables, name a profile with --profile, {_TRY}"
-_NO_DEFAULT = "'default' is not in "
-_HOW_TO_MAKE_DEFAULT = (
-    f"`svc-async auth login` makes it; or name another with --profile, set the SVC_* variables, {_TRY}"
+_IN_THE_COMMAND: Mapping[Hint, str] = MappingProxyType(
+    {
+        Hint.NAME_THE_COLUMNS: "name the columns with --columns email,phone",
+        Hint.NAME_THE_ENCODING: "save it as UTF-8, or name its encoding with --encoding",
+        Hint.MAP_A_COLUMN: "name what a column contains with --map COLUMN=KEY",
+        Hint.MAP_OR_IGNORE: (
+            "name what each contains with --map COLUMN=KEY, ignore it with --map COLUMN=-, or ignore all of them with "
+            "--map '*=-'"
+        ),
+        Hint.IGNORE_THE_OTHERS: "ignore the others with --map COLUMN=-",
+        Hint.LIST_THE_VALUES: (
+            "use JSON lines, where a key may have a list of values, or ignore the others with --map COLUMN=-"
+        ),
+        Hint.LIST_PRODUCT_KEYS: (
+            "`svc-async catalog list` prints the product_key of each id, and a sync deletes by id"
+        ),
+        Hint.USE_A_FEED: "XML is for products: `svc-async catalog`",
+        Hint.DOWNLOAD_IT: "download it, or read it from a pipe, as in `curl URL | svc-async audience upload -`",
+        Hint.GIVE_ONE_FILE: "the shell expands a pattern that is not quoted; give one file at a time",
+        Hint.SET_CREDENTIALS: f"set the SVC_* variables, name a profile with --profile, {_TRY}",
+        Hint.STORE_A_PROFILE: (
+            f"`svc-async auth login` makes it; or name another with --profile, set the SVC_* variables, {_TRY}"
+        ),
+        Hint.GIVE_A_USER: "`svc-async auth login` gets one",
+        Hint.GIVE_AN_APP: "set SVC_CONSUMER_KEY and SVC_CONSUMER_SECRET, or SVC_BEARER_TOKEN",
+        Hint.LIST_ACCOUNTS: "`svc-async accounts list` shows yours, and --sandbox tries the command without any",
+        Hint.GIVE_AN_ID: "--sandbox tries the command without any",
+        Hint.GIVE_A_JOURNAL: (
+            "give the path of a journal, such as FILE.journal, or --job NAME of a job in the shared state; a sync has "
+            "a state instead: run it again, or with --dry-run"
+        ),
+        Hint.MIGRATE: "run `svc-async state migrate` as a role that may create them",
+    }
 )
+"""The hints that the command says in words of its own."""
 _WAIT = "run the same command again when that has ended"
-_ADVICE_BY_PROBLEM: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "journal": {
-            " does not exist$": "--job NAME names a job in the shared state",
-            " is a folder$": "give one of the journals in it, such as FOLDER/NAME.journal",
-        },
-        "file": {
-            " at least one of product_key,|has no 'product_key'": (
-                "`svc-async catalog list` prints the product_key of each id, and a sync deletes by id"
-            ),
-            " is xml, but must be one of csv, tsv, jsonl, parquet$": "XML is for products: `svc-async catalog`",
-        },
-        "failures_file": {"^cannot be written to ": "give another path with --failures-file"},
-        "state": {
-            " is not a sync state$": "give the file of an earlier sync, or a new name",
-            " cannot be created: ": "it is the folder of states by default; name a file in another one with --state",
-        },
-    }
-)
-"""Advice by the parameter that a problem is about, and by what the problem says, as a regular expression."""
-_GIVE_JOURNAL = "give the journal file, such as FILE.journal"
-_SYNC_AGAIN = "a sync has a state instead: run it again, or with --dry-run"
-_OF_STATE = (".sqlite", ".state")
-"""How the names of the states of syncs mostly end."""
-_NOT_A_JOURNAL = " is not a journal"
-_HOW_TO_FIND_IDS: Mapping[str, str] = MappingProxyType(
-    {
-        "account_id": "`svc-async accounts list` shows yours, and ",
-        "custom_audience_id": "",
-        "do_not_reach_list_id": "",
-        "product_catalog_id": "",
-    }
-)
 _OF_ACCOUNT = " and that it belongs to the account of --account; `svc-async accounts list` shows your accounts"
 _WHERE_IDS_ARE: Mapping[str, str] = MappingProxyType(
     {
@@ -186,17 +180,17 @@ def exit_of(error: SvcError) -> Exit:
 
 def explain(error: SvcError) -> str:
     """Explain in one line what went wrong and what to do next."""
-    if isinstance(error, InvalidArgument):
-        return _explain_problem(error.parameter, error.rule)
-    if isinstance(error, UnusableFile) and error.repeatable:
-        # The file is called what it is: no option needs to have named it.
-        return f"{error.parameter.replace('_', ' ')} {error.path} {error.problem}; {_WAIT}"
-    if isinstance(error, UnusableFile):
-        return _explain_problem(error.parameter, f"{error.path} {error.problem}")
     if isinstance(error, BatchError) and isinstance(error.__cause__, SvcError):
         return explain(error.__cause__)
+    problem = str(error) if error.hint is None else str(error.args[0])
+    if isinstance(error, InvalidArgument):
+        problem = f"{_OPTIONS.get(error.parameter, error.parameter)} {error.rule}"
+    elif isinstance(error, UnusableFile):
+        # A file that is in use is called what it is: no option needs to have named it.
+        known = error.parameter.replace("_", " ") if error.repeatable else error.parameter
+        problem = f"{known if error.repeatable else _OPTIONS.get(known, known)} {error.path} {error.problem}"
     advice = _find_advice(error)
-    return f"{error}; {advice}" if advice else str(error)
+    return f"{problem}; {advice}" if advice else problem
 
 
 def describe(error: SvcError) -> Mapping[str, Any]:
@@ -214,6 +208,10 @@ def describe(error: SvcError) -> Mapping[str, Any]:
 def _find_advice(error: SvcError) -> str | None:
     if notes := getattr(error, "__notes__", None):  # of the command, which knows what was tried
         return str(notes[0])
+    if error.hint is not None:
+        return _IN_THE_COMMAND.get(error.hint, error.hint)
+    if isinstance(error, UnusableFile) and error.repeatable:
+        return _WAIT
     if isinstance(error, NotFound) and (options := _find_options(error)):
         return f"check the id that {options} gives{_WHERE_IDS_ARE.get(options, '')}"
     codes = [str(reason.code) for reason in error.errors] if isinstance(error, ApiError) else []
@@ -225,30 +223,3 @@ def _find_options(error: ApiError) -> str:
     """Return the options that give what an error is about; empty if there are none."""
     options = (_OPTIONS.get(each.parameter or "") for each in error.errors)
     return " and ".join(dict.fromkeys(option for option in options if option))
-
-
-def _find_advice_on(parameter: str, problem: str) -> str | None:
-    known = _ADVICE_BY_PROBLEM.get(parameter, {})
-    return next((advice for words, advice in known.items() if re.search(words, problem)), None)
-
-
-def _explain_problem(parameter: str, problem: str) -> str:
-    name = _OPTIONS.get(parameter, parameter)
-    problem = problem.partition(_IN_PYTHON)[0]
-    if parameter == "profile" and problem.startswith(_NO_DEFAULT):
-        return f"there is no profile 'default' in {problem.removeprefix(_NO_DEFAULT)}; {_HOW_TO_MAKE_DEFAULT}"
-    if parameter == "journal" and problem.endswith(_NOT_A_JOURNAL):
-        path = problem.removesuffix(_NOT_A_JOURNAL)
-        next_step = _SYNC_AGAIN if path.endswith(_OF_STATE) else _GIVE_JOURNAL
-        return f"{name} {path} is not a journal; {next_step}"
-    if parameter in {"credentials", "profile"}:
-        return f"{name} {problem.partition('; ')[0]}; {_HOW_TO_AUTHENTICATE}"
-    if advice := _find_advice_on(parameter, problem):
-        return f"{name} {problem}; {advice}"
-    first, *others = problem.split(", and so must ")
-    if first == "must be given" and parameter in _HOW_TO_FIND_IDS:
-        names = " and ".join([name, *(_OPTIONS.get(other, other) for other in others)])
-        return f"{names} {first}; {_HOW_TO_FIND_IDS[parameter]}--sandbox tries the command without any"
-    if parameter == "expires_at":
-        problem = problem.replace("effective_at", _OPTIONS["effective_at"])
-    return f"{name} {problem.replace(_TRY_IN_PYTHON, _TRY)}"

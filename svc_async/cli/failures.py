@@ -86,13 +86,15 @@ class FailureList:
             check_private(self.path)
             self._file = self._lock()
         except FileNotFoundError:
-            raise InvalidArgument(
-                "failures_file", f"cannot be written to {self.path}: its folder does not exist"
-            ) from None
+            raise self._refuse("its folder does not exist") from None
         except OSError as error:
-            raise InvalidArgument("failures_file", f"cannot be written to {self.path}: {error.strerror}") from None
+            raise self._refuse(error.strerror) from None
         self._writer = csv.writer(self._file)
         return self
+
+    def _refuse(self, reason: str | None) -> InvalidArgument:
+        rule = f"cannot be written to {self.path}: {reason}; give another path with --failures-file"
+        return InvalidArgument("failures_file", rule)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -153,7 +153,7 @@ async def open_state(job: Job, session: Session, options: RunFlags) -> AsyncGene
         name = _name_list(job.target, options)
         path = state_folder() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
         if session.state is None:
-            with report_os_error("state", path.parent, "cannot be created"):
+            with report_os_error("state", path.parent, "is where states are without --state, and cannot be created"):
                 create_folder(path.parent)
         elif path.exists() and not await session.state.has_sync(name):
             go_on = "pass --state with this path, without --cluster"

@@ -5,7 +5,7 @@ with another source.
 """
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 
 from svc_async.batch.job import Job, SourceSpec
 from svc_async.cluster.files import SourceFile
-from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.errors import Hint, InvalidArgument, UnusableFile
 
 __all__ = ["Fragment", "PlannedFile", "SourcePlan"]
 
@@ -130,21 +130,22 @@ class SourcePlan:
         Raises:
             UnusableFile: the files, their order or their settings differ; the message names the first difference.
         """
-        where, advice = self.files[0].source.path, "restore it, or begin a job of another name"
+        refuse = partial(UnusableFile, "source", hint=Hint.RESTORE_THE_SOURCE)
+        where = self.files[0].source.path
         if _get_settings(self.job) != _get_settings(stored.job):
-            raise UnusableFile("source", where, f"is read with other settings than the job was begun with; {advice}")
+            raise refuse(where, "is read with other settings than the job was begun with")
         for now, before in zip(self.files, stored.files, strict=False):
             if now.source.path != before.source.path:
                 problem = (
                     f"is where the job was begun with {before.source.path}: its files, or their order, have changed"
                 )
-                raise UnusableFile("source", now.source.path, f"{problem}; {advice}")
+                raise refuse(now.source.path, problem)
             if now.source != before.source:
                 problem = "has changed since the job was begun: its size, ETag or modification time differs"
-                raise UnusableFile("source", now.source.path, f"{problem}; {advice}")
+                raise refuse(now.source.path, problem)
         if len(self.files) != len(stored.files):
             problem = f"belongs to {len(self.files):,} files, but the job was begun with {len(stored.files):,}"
-            raise UnusableFile("source", where, f"{problem}; {advice}")
+            raise refuse(where, problem)
 
 
 def _get_settings(job: Job) -> SourceSpec:

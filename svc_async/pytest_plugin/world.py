@@ -12,7 +12,7 @@ import pytest
 
 from svc_async.errors import BadRequest, InvalidArgument
 from svc_async.events.models import Event
-from svc_async.printable import clean
+from svc_async.printable import clean_lines
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.session import Session
 from svc_async.webhooks import NotHandled, SigningKey, WebhookReceiver
@@ -54,7 +54,7 @@ class HandlerFailures:
     def add(self, event: Event | None, error: BaseException) -> object:
         """Describe an exception, with its traceback unless it says all."""
         subject = f"the event {event.event_type}" if event else "a delivery"
-        self._texts.append("\n".join(map(clean, _describe(subject, error))))
+        self._texts.append(clean_lines(_describe(subject, error)))
         return None if self._on_error is None else self._on_error(event, error)
 
     def take(self) -> Sequence[str]:
@@ -63,18 +63,14 @@ class HandlerFailures:
         return texts
 
 
-def _describe(subject: str, error: BaseException) -> Sequence[str]:
+def _describe(subject: str, error: BaseException) -> str:
     if isinstance(error, NotHandled):
-        return [f"{subject} was not handled: {error}"]
+        return f"{subject} was not handled: {error}"
     if isinstance(error, pytest.skip.Exception):
-        return [f"a handler called pytest.skip() for {subject}, which skips no test from there: {error}"]
+        return f"a handler called pytest.skip() for {subject}, which skips no test from there: {error}"
     is_brief = isinstance(error, pytest.fail.Exception) and not error.pytrace
-    lines = str(error).split("\n") if is_brief else _format(error)
-    return [f"a handler or a store of the receiver failed for {subject}:", *lines]
-
-
-def _format(error: BaseException) -> Sequence[str]:
-    return "".join(traceback.format_exception(error)).rstrip().split("\n")
+    text = str(error) if is_brief else "".join(traceback.format_exception(error)).rstrip()
+    return f"a handler or a store of the receiver failed for {subject}:\n{text}"
 
 
 HANDLER_FAILURES: pytest.StashKey[HandlerFailures] = pytest.StashKey()

@@ -11,8 +11,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.errors import InvalidArgument, SvcError
-from svc_async.sources.blocks.files import advise_in_python
+from svc_async.errors import Hint, InvalidArgument, SvcError
 from svc_async.users.names import USERS, Vocabulary, normalize_name, quote_name, quote_names
 from svc_async.value_rules import TEXTS
 
@@ -24,7 +23,7 @@ __all__ = [
     "ColumnMatcher",
     "EmptyValues",
     "FoundColumn",
-    "describe_missing",
+    "find_missing",
     "select_unmapped",
 ]
 
@@ -102,9 +101,6 @@ class FoundColumn:
     proposal: str | None = None
 
 
-_HINT = advise_in_python("mapping={COLUMN: KEY}")
-
-
 def select_unmapped(names: Iterable[str], mapping: Mapping[str, str]) -> Sequence[str]:
     """Return the names about which a mapping says nothing."""
     if OTHERS in mapping:
@@ -113,37 +109,26 @@ def select_unmapped(names: Iterable[str], mapping: Mapping[str, str]) -> Sequenc
     return [name for name in names if normalize_name(name) not in mapped]
 
 
-def describe_missing(
-    vocabulary: Vocabulary, keys: Collection[str], names: Sequence[str], hint: str = _HINT
-) -> str | None:
-    """Describe a key that every row needs and no column has; None if there is none.
+def find_missing(vocabulary: Vocabulary, keys: Collection[str], names: Sequence[str]) -> tuple[str, Hint] | None:
+    """Return what is wrong if every row needs a key that no column has, and what to do; None if there is none.
 
-    A key that is only required is described if a column that is left out is most likely one of it.
+    A key that is only required is missing if a column that is left out is most likely one of it.
 
     Args:
         vocabulary: what columns may contain.
         keys: what the columns contain.
         names: the names of the columns that are not recognised.
-        hint: how a mapping is given in Python.
     """
-    if problem := _describe_misspelt(vocabulary, keys, names, hint):
-        return problem
+    required = {key for key in vocabulary.required if key not in keys}
+    for name in names[:_COMPARED_NAMES] if required else ():
+        if (key := vocabulary.propose_key(name)) in required:
+            return f"has no column of {key!r} ({quote_name(name)} may be one)", Hint.MAP_OR_IGNORE
     missing = next((key for key in vocabulary.needed if key not in keys), None)
     if missing is None:
         return None
-    name = next((name for name in names[:_COMPARED_NAMES] if vocabulary.propose_key(name) == missing), "COLUMN")
-    option = quote_name(f"{name}={missing}")
-    return f"has no {missing!r}, which every row needs; name what contains it with --map {option}{hint}"
-
-
-def _describe_misspelt(vocabulary: Vocabulary, keys: Collection[str], names: Sequence[str], hint: str) -> str | None:
-    missing = {key for key in vocabulary.required if key not in keys}
-    for name in names[:_COMPARED_NAMES] if missing else ():
-        key = vocabulary.propose_key(name)
-        if key in missing:
-            options = f"--map {quote_name(f'{name}={key}')}, or ignore it with --map {quote_name(f'{name}={IGNORED}')}"
-            return f"has no column of {key!r}; if {quote_name(name)} is one, name its content with {options}{hint}"
-    return None
+    similar = (name for name in names[:_COMPARED_NAMES] if vocabulary.propose_key(name) == missing)
+    proposed = next((f" ({quote_name(name)} may be one)" for name in similar), "")
+    return f"has no {missing!r}, which every row needs{proposed}", vocabulary.hint
 
 
 @attrs.frozen(slots=False)
@@ -159,18 +144,16 @@ class ColumnMatcher:
         place: what the names were read from.
         where: the place of the names in messages, if it is not obvious.
         continued: whether other names of the input were matched before.
-        hint: how a mapping is given in Python, for messages that advise the option of the command.
     """
 
     name: str
     header: Sequence[str]
     mapping: Mapping[str, str]
-    refuse: Callable[[str], SvcError]
+    refuse: Callable[[str, Hint | None], SvcError]
     vocabulary: Vocabulary = USERS
     place: str = "the header"
     where: str = ""
     continued: bool = False
-    hint: str = _HINT
 
     def match_columns(self) -> Sequence[str]:
         """Return a key for each column of a table, `-` for one that is ignored.
@@ -194,7 +177,7 @@ class ColumnMatcher:
         self._check_mapping()
         keys = [self._find_key(name) for name in self.header]
         if not (self.vocabulary.optional or self.mapping or self.continued or {*keys} - {None, IGNORED}):
-            raise self.refuse(self._describe_unrecognised())
+            raise self._make_unrecognised_error()
         if not self.vocabulary.lenient:
             self._check_unknown(keys)
         return [key or IGNORED for key in keys]
@@ -245,14 +228,15 @@ class ColumnMatcher:
             if (key != IGNORED if name == OTHERS else self._keys[normalize_name(name)] not in known)
         ]
 
-    def _describe_unrecognised(self) -> str:
+    def _make_unrecognised_error(self) -> SvcError:
         if (delimiter := self._find_delimiter()) is not None:
             separated = f"comma, semicolon, tab or bar, not by {quote_name(delimiter)}"
-            return f"has no recognised column; the columns of a table may be separated by {separated}"
+            return self.refuse(
+                f"has no recognised column; the columns of a table may be separated by {separated}", None
+            )
+        # Names that resemble no key are not quoted: if the file has no header, they are the data of a person.
         needs = f"has no recognised column; {self.place} needs at least one of {self._known_keys}"
-        # Without a proposal the names are not quoted: if the file has no header, they are the data of a person.
-        proposed = self._propose(self.header)
-        return (f"{needs}; {proposed}" if proposed else f"{needs}, or name a column with --map COLUMN=KEY") + self.hint
+        return self.refuse(f"{needs}{self._propose(self.header)}", self.vocabulary.hint)
 
     def _find_delimiter(self) -> str | None:
         """Return what stands between known names if they make up the only name; None if it is none of several."""
@@ -268,36 +252,33 @@ class ColumnMatcher:
         if unknown:
             names = [self.header[index] or f"(column {index + 1}, without a name)" for index in unknown]
             taken = () if self.vocabulary.optional else [key for key in keys if key]
-            proposed = self._propose(names, taken) or "name the content of each with --map COLUMN=KEY"
-            raise self.refuse(
-                f"has unknown columns{self.where}: {quote_names(names)}; {proposed}, "
-                f"ignore it with --map COLUMN={IGNORED}, or ignore all of them with --map '{OTHERS}={IGNORED}'"
-                f"{self.hint}"
-            )
+            unknown_names = f"has unknown columns{self.where}: {quote_names(names)}"
+            raise self.refuse(f"{unknown_names}{self._propose(names, taken)}", Hint.MAP_OR_IGNORE)
 
     def _propose(self, names: Sequence[str], taken: Collection[str] = ()) -> str:
-        """Return advice that assigns the first names to what they may contain, none if no name resembles a key.
+        """Return what the first names may contain, in brackets; empty if no name resembles a key.
 
         Args:
             names: the names.
             taken: keys of other columns; a table has one column of each.
         """
         proposals = [(name, self.vocabulary.propose_key(name)) for name in names[:_PROPOSED_NAMES]]
-        options = [f"--map {quote_name(f'{name}={key}')}" for name, key in proposals if key and key not in taken]
-        return f"name the content of each, such as {' '.join(options)}" if options else ""
+        found = [f"{quote_name(name)} may be {key}" for name, key in proposals if key and key not in taken]
+        return f" ({', '.join(found)})" if found else ""
 
     def _check_usable(self, keys: Sequence[str]) -> None:
         used = Counter(key for key in keys if key != IGNORED)
         if not used:
-            raise self.refuse(f"has no column left to send; map one to {self._known_keys}")
+            raise self.refuse(
+                f"has no column left to send, which contains one of {self._known_keys}", self.vocabulary.hint
+            )
         others = [name for name in self.header if self._find_key(name) is None]
-        if problem := describe_missing(self.vocabulary, keys, others, self.hint):
-            raise self.refuse(problem)
+        if missing := find_missing(self.vocabulary, keys, others):
+            raise self.refuse(*missing)
         repeated = sorted(key for key, count in used.items() if count > 1)
         if repeated:
             names = [normalize_name(name) for name, key in zip(self.header, keys, strict=True) if key in repeated]
-            lists = "use JSON lines, where a key may have a list of values, or " if "email" in repeated else ""
-            advice = f"{lists}ignore the others with --map COLUMN={IGNORED}{self.hint}"
-            if len(set(names)) < len(names):  # an option names all columns of the same name
-                advice = "give each a name of its own"
-            raise self.refuse(f"has more than one column of {quote_names(repeated)}; {advice}")
+            hint = Hint.LIST_THE_VALUES if "email" in repeated else Hint.IGNORE_THE_OTHERS
+            if len(set(names)) < len(names):  # a mapping names all columns of the same name
+                hint = Hint.NAME_EACH_COLUMN
+            raise self.refuse(f"has more than one column of {quote_names(repeated)}", hint)

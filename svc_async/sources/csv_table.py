@@ -17,9 +17,8 @@ from typing import Any
 
 import attrs
 
-from svc_async.errors import UnusableFile
+from svc_async.errors import Hint, UnusableFile
 from svc_async.sources.blocks.decoding import MAX_LINE, TextReader, split_lines
-from svc_async.sources.blocks.files import advise_in_python
 from svc_async.sources.columns import NO_EMPTY_VALUES, EmptyValues
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import looks_like_data
@@ -366,10 +365,7 @@ class CsvTable:
                 raise self._text.refuse("has no header: the quotes on line 1 do not match") from None
         names = [name.strip() for name in header]
         if looks_like_data(names):
-            raise self._text.refuse(
-                "has no header: line 1 looks like data; name the columns with --columns email,phone"
-                f"{advise_in_python('header=')}"
-            )
+            raise self._text.refuse("has no header: line 1 looks like data", Hint.NAME_THE_COLUMNS)
         return names
 
 

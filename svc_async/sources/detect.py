@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.errors import InvalidArgument
+from svc_async.errors import Hint, InvalidArgument
 from svc_async.sources.blocks.decoding import describe_other_format
 from svc_async.sources.blocks.files import ByteReader, FileInput, Input, SpooledInput, unusable
 from svc_async.sources.columns import ColumnMatcher, FoundColumn
@@ -227,5 +227,6 @@ def _detect_format(source: Input, formats: Collection[str]) -> str:
     if found == "xml" and found not in formats and b"<html" in sample.lower():
         raise unusable(source.name, "is a web page: was it downloaded without signing in?")
     if found not in formats:
-        raise unusable(source.name, f"is {found}, but must be one of {', '.join(formats)}")
+        hint = Hint.USE_A_FEED if found in _FEEDS else None
+        raise unusable(source.name, f"is {found}, but must be one of {', '.join(formats)}", hint)
     return found

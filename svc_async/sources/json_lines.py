@@ -10,7 +10,7 @@ import msgspec
 
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, MAX_LINE, TextReader
 from svc_async.sources.blocks.files import Input, compute_digest, open_input
-from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher, EmptyValues, describe_missing, select_unmapped
+from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher, EmptyValues, find_missing, select_unmapped
 from svc_async.sources.csv_table import LineIndex
 from svc_async.sources.source import ReplayableRows
 from svc_async.users.names import USERS, Vocabulary, looks_like_data
@@ -107,8 +107,8 @@ class JsonLinesSource:
             for _ in slices:
                 await asyncio.sleep(0)
         unknown = select_unmapped(self.ignored, self._mapping)
-        if self._keys and (problem := describe_missing(self._vocabulary, self._keys.values(), unknown)):
-            raise self._text.refuse(problem)
+        if self._keys and (missing := find_missing(self._vocabulary, self._keys.values(), unknown)):
+            raise self._text.refuse(*missing)
 
     def rows(self) -> Rows:
         """Return the rows from the start, for an uploader; positions count them from 0."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from svc_async.ads.products import Product
+from svc_async.errors import Hint
 from svc_async.users.names import Vocabulary
 from svc_async.wire.records import list_field_names
 
@@ -39,7 +40,7 @@ MAX_PRODUCT = 65_536
 MAX_ID = 1_000
 """Characters of the id that is kept of a product that is too long."""
 LONG_PRODUCT = f"must have at most {MAX_PRODUCT:,} characters in all its attributes"
-PRODUCT_KEYS = Vocabulary(keys=("product_key",), lenient=True)
+PRODUCT_KEYS = Vocabulary(keys=("product_key",), lenient=True, hint=Hint.LIST_PRODUCT_KEYS)
 """What the columns of a list of products to delete may contain."""
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 import msgspec
 
-from svc_async.errors import InvalidArgument
+from svc_async.errors import Hint, InvalidArgument
 from svc_async.private_files import report_os_error
 from svc_async.sources.blocks.arrow import Arrow
 from svc_async.sources.blocks.parquet_bounds import MAX_BATCH, MAX_VALUE
@@ -36,7 +36,6 @@ _NO_CURSOR = (
     "must be one of the DB-API, with description and fetchmany; of an asynchronous driver without these, "
     "pass (dict(row) async for row in cursor) in place of from_cursor(cursor)"
 )
-_HINT = "; in Python it is mapping={COLUMN: KEY} of from_arrow, from_rows or from_cursor"
 
 
 @runtime_checkable
@@ -139,11 +138,11 @@ def from_arrow(
 def _match_columns(names: Sequence[str], mapping: Mapping[str, str] | None, vocabulary: Vocabulary) -> Sequence[str]:
     or_none(TEXT_BY_TEXT).check("mapping", mapping)
     VOCABULARY.check("vocabulary", vocabulary)
-    return ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it", hint=_HINT).match_columns()
+    return ColumnMatcher(_TABLE, names, mapping or {}, _refuse, vocabulary, place="it").match_columns()
 
 
-def _refuse(problem: str) -> InvalidArgument:
-    return InvalidArgument("table", problem)
+def _refuse(problem: str, hint: Hint | None = None) -> InvalidArgument:
+    return InvalidArgument("table", problem, hint=hint)
 
 
 def _export(arrow: Arrow, table: ArrowTable) -> Any:

@@ -16,9 +16,9 @@ from xml.parsers import expat
 
 import attrs
 
-from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.errors import Hint, InvalidArgument, UnusableFile
 from svc_async.sources.blocks.files import ByteReader, Input, compute_digest, open_input, unusable
-from svc_async.sources.columns import IGNORED, PREFIX, EmptyValues, describe_missing, select_unmapped
+from svc_async.sources.columns import IGNORED, PREFIX, EmptyValues, find_missing, select_unmapped
 from svc_async.sources.product_attributes import LONG_PRODUCT, MAX_ID, MAX_PRODUCT, PRODUCTS, join_values
 from svc_async.sources.source import ReplayableRows, UnparsedRow
 from svc_async.users.names import Vocabulary, normalize_name
@@ -105,8 +105,8 @@ class XmlFeed:
             for _ in parts:
                 await asyncio.sleep(0)
         self.bytes_read = 0
-        if problem := self._names.describe_missing():
-            raise unusable(self.name, problem)
+        if missing := self._names.find_missing():
+            raise unusable(self.name, *missing)
 
     def products(self) -> ReplayableRows[Mapping[str, Any]]:
         """Return the products from the start, for an uploader; positions count them from 0."""
@@ -198,10 +198,10 @@ class _ElementNames:
             attribute = self._found[element] = self._match(element)
         return attribute
 
-    def describe_missing(self) -> str | None:
-        """Describe an attribute that every product needs and none has, of those that were read; None if all have it."""
+    def find_missing(self) -> tuple[str, Hint] | None:
+        """Return what is wrong if every product needs an attribute and none of those that were read has it."""
         unknown = select_unmapped(self.ignored, self.mapping)
-        return describe_missing(self.vocabulary, self._found.values(), unknown) if self._found else None
+        return find_missing(self.vocabulary, self._found.values(), unknown) if self._found else None
 
     def _match(self, element: str) -> str:
         name = normalize_name(element.removeprefix(PREFIX))

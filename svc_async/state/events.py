@@ -22,7 +22,7 @@ from uuid import UUID, uuid4
 import attrs
 
 from svc_async.clock import Clock, SystemClock, read_boottime
-from svc_async.errors import InvalidArgument, StateUnavailable, SvcError, UnusableState, WrongState
+from svc_async.errors import Hint, InvalidArgument, StateUnavailable, SvcError, UnusableState, WrongState
 from svc_async.printable import clean
 from svc_async.store.postgres import Database, repeat
 from svc_async.value_rules import COUNT, DURATION, NAME
@@ -510,7 +510,7 @@ class SharedEvents(EventStore):
         return StateUnavailable(self._database.name, "the lease of this receiver has ended")
 
     def _make_damage_error(self) -> UnusableState:
-        return UnusableState(self._database.name, "holds an event that is damaged; restore a backup")
+        return UnusableState(self._database.name, "holds an event that is damaged", hint=Hint.RESTORE_THE_DATABASE)
 
     async def _free_events(self, owner: UUID) -> None:
         """Release what a load whose answer was lost took over: what this receiver owns and has not claimed."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from svc_async.batch.journal.record import JournalRecord, merge_records
-from svc_async.errors import UnusableState
+from svc_async.errors import Hint, UnusableState
 from svc_async.printable import clean
 from svc_async.state.journals import StateJournal
 from svc_async.store.postgres import Database, PostgresLocation
@@ -28,7 +28,6 @@ _MOST_SHARDS = 100_000
 """Shards of which the journals are read."""
 _REPORTS_TOGETHER = 16
 """Reports that are read at once."""
-_ADVICE = "begin a job of another name, after the quarantine"
 
 
 @attrs.frozen(kw_only=True)
@@ -197,11 +196,11 @@ async def prune_jobs(connection: "Connection", before: datetime) -> int:
 
 def make_damage_error(name: str) -> UnusableState:
     """Return the error that says that what is stored under the name of a job is damaged."""
-    return UnusableState(clean(name), f"is damaged; {_ADVICE}", parameter="job")
+    return UnusableState(clean(name), "is damaged", parameter="job", hint=Hint.RENAME_THE_JOB)
 
 
 def _locate(name: str, database: Database) -> PostgresLocation:
-    return PostgresLocation(name, database, "job", _ADVICE)
+    return PostgresLocation(name, database, "job", Hint.RENAME_THE_JOB)
 
 
 def _load_report(name: str, shard: int, body: bytes, checksum: int) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ import attrs
 
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.journal.records import KINDS, JobState
+from svc_async.errors import Hint
 from svc_async.store.postgres import PostgresLocation
 from svc_async.store.records import Records
 from svc_async.value_rules import NAME
@@ -26,7 +27,6 @@ T = TypeVar("T")
 
 _LONGEST_SILENCE = timedelta(seconds=60)
 """A run that has not committed for so long is shown as stopped; it is fenced in any case."""
-_ADVICE = "delete it after the quarantine and run the job again: what the service has already is sent once more"
 
 
 @attrs.frozen
@@ -41,7 +41,7 @@ class StateJournal(PostgresLocation):
 
     most_spooled = 1_073_741_824
     what: Literal["journal"] = attrs.field(default="journal", init=False, repr=False)
-    advice: str = attrs.field(default=_ADVICE, init=False, repr=False)
+    restore: Hint = attrs.field(default=Hint.SEND_AGAIN, init=False, repr=False)
 
     @classmethod
     def of_job(cls, name: str, database: "Database") -> "StateJournal":

@@ -8,7 +8,7 @@ import attrs
 
 from svc_async.batch.sync.pages.records import ABOUT
 from svc_async.clock import Clock, SystemClock
-from svc_async.errors import InvalidArgument, UnusableState
+from svc_async.errors import Hint, InvalidArgument, UnusableState
 from svc_async.state.jobs import prune_jobs
 from svc_async.state.journals import JournalSummary, list_journals, prune_journals
 from svc_async.state.migrations import LATEST, read_version
@@ -176,7 +176,7 @@ async def list_syncs(database: Database) -> Sequence[SyncSummary]:
         try:
             count = 0 if each["about"] is None else decode(each["about"], ABOUT)[2]
         except DamagedRecord:
-            raise UnusableState(each["name"], "is damaged; restore a backup", parameter="state") from None
+            raise UnusableState(each["name"], "is damaged", parameter="state", hint=Hint.RESTORE_THE_DATABASE) from None
         found.append(SyncSummary(each["name"], count, each["size"], each["active_at"], each["epoch"]))
     return found
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from svc_async.errors import UnusableState
+from svc_async.errors import Hint, UnusableState
 from svc_async.store.postgres import Database
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ async def check_schema(database: Database) -> None:
     _check_version(database, found)
     if found < LATEST:
         is_older = "has tables of an earlier version" if found else "has no tables"
-        raise UnusableState(database.name, f"{is_older}: run `svc-async state migrate` as a role that may create them")
+        raise UnusableState(database.name, is_older, hint=Hint.MIGRATE)
 
 
 def _check_applied(database: Database, rows: "Iterable[asyncpg.Record]") -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
 from svc_async.clock import Clock, require_event_loop
-from svc_async.errors import InvalidArgument, WrongState
+from svc_async.errors import Hint, InvalidArgument, WrongState
 from svc_async.state.migrations import check_schema, migrate
 from svc_async.store.database_url import DatabaseUrl
 from svc_async.store.postgres import DEFAULT_SCHEMA, Database, PostgresLocation
@@ -148,7 +148,7 @@ class SharedState:
             WrongState: the state is not open.
         """
         if self._url is None:
-            raise WrongState("the shared state is not open; use it inside `async with`")
+            raise WrongState("the shared state is not open", hint=Hint.OPEN_IT)
         return self._url.reveal()
 
     @property
@@ -159,7 +159,7 @@ class SharedState:
             WrongState: the state is not open.
         """
         if self._database is None:
-            raise WrongState("the shared state is not open; use it inside `async with`")
+            raise WrongState("the shared state is not open", hint=Hint.OPEN_IT)
         return self._database
 
     def open_sync_tables(self, target: str) -> PostgresLocation:
@@ -171,7 +171,7 @@ class SharedState:
         Raises:
             WrongState: the shared state is not open.
         """
-        return PostgresLocation(target, self.database, "sync", "restore the database from a backup")
+        return PostgresLocation(target, self.database, "sync", Hint.RESTORE_THE_DATABASE)
 
     async def has_sync(self, target: str) -> bool:
         """Return whether the state of a list is kept here.

@@ -29,7 +29,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 import attrs
 
 from svc_async.cancellation import in_thread
-from svc_async.errors import InvalidArgument, UnusableFile, WrongState
+from svc_async.errors import Hint, InvalidArgument, UnusableFile, WrongState
 from svc_async.private_files import check_private, check_trusted, create_missing, ensure_private, open_private
 from svc_async.store.records import (
     COUNT,
@@ -77,8 +77,6 @@ _WAIT = 5.0
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 10, 0.02
 """Whoever asks whether a file is locked has its lock for a moment."""
 _IN_MEMORY = re.compile(r":memory:|file:.*(:memory:|mode=memory).*")
-_QUOTES_TEXT = "Could not decode"
-"""How Python begins its message about text that is not UTF-8, which it quotes."""
 _PATH = instance_of((str, Path), "a path")
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
@@ -93,8 +91,10 @@ class FileFormat:
         application_id: the number that identifies the kind, in the header of the file.
         version: the version of what the file holds; no other is read.
         tables: the statements that create its tables, separated by semicolons.
-        advice: what to do with a file that is damaged.
-        holder: who may have locked such a file, and what to do then.
+        restore: what to do with a file that is damaged.
+        give: what to give in place of a path that is not such a file.
+        holder: who may have locked such a file.
+        share: what to do then, besides waiting.
         in_memory: what to do instead of having SQLite keep such a file in memory.
         has_log: whether commits go to a write-ahead log, which others can read meanwhile. A log takes as much space as
             the largest transaction.
@@ -107,9 +107,11 @@ class FileFormat:
     application_id: int
     version: int
     tables: str = RECORDS
-    advice: str = "restore it from a backup, or delete it"
+    restore: Hint = Hint.RESTORE_OR_DELETE
+    give: Hint | None = None
     holder: str = "another job"
-    in_memory: str = "name a file"
+    share: Hint | None = None
+    in_memory: Hint = Hint.NAME_A_FILE
     has_log: bool = True
     shrinks: bool = False
 
@@ -124,7 +126,7 @@ class FileFormat:
             raise InvalidArgument(self.parameter, "must be the path of a file, and is empty or the current folder")
         if _IN_MEMORY.fullmatch(str(Path(path))):
             lost = "SQLite would keep it in memory, and it would end with the process"
-            raise InvalidArgument(self.parameter, f"must be the path of a file: {lost}; {self.in_memory}")
+            raise InvalidArgument(self.parameter, f"must be the path of a file: {lost}", hint=self.in_memory)
 
     def is_empty(self, path: Path, connection: sqlite3.Connection) -> bool:
         """Return whether a file holds nothing yet; otherwise make sure that it is of this kind and version.
@@ -137,7 +139,7 @@ class FileFormat:
             for statement in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
         )
         if tables and application_id != self.application_id:
-            raise UnusableFile(self.parameter, path, f"is not {self.kind}")
+            raise UnusableFile(self.parameter, path, f"is not {self.kind}", hint=self.give)
         if version > self.version:
             raise UnusableFile(self.parameter, path, "was written by a newer version of this SDK")
         if tables and version < self.version:
@@ -158,7 +160,7 @@ class FileFormat:
 
     def make_damage_error(self, path: Path) -> UnusableFile:
         """Return the error that says that a file of this kind is damaged, and what to do with it."""
-        return UnusableFile(self.parameter, path, f"is damaged; {self.advice}")
+        return UnusableFile(self.parameter, path, "is damaged", hint=self.restore)
 
     @contextmanager
     def report(self, path: Path) -> Generator[None]:
@@ -177,17 +179,19 @@ class FileFormat:
             name = getattr(error, "sqlite_errorname", "")
             if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 raise UnusableFile(self.parameter, path, "is locked by another process", repeatable=True) from None
-            if name.startswith("SQLITE_CORRUPT") or str(error).startswith(_QUOTES_TEXT):
+            if not name or name.startswith("SQLITE_CORRUPT"):  # Python quotes text that is not UTF-8, without a name
                 raise self.make_damage_error(path) from None
-            problem = f"is not {self.kind}" if name == "SQLITE_NOTADB" else f"cannot be used: {error}"
-            raise UnusableFile(self.parameter, path, problem) from None
+            is_other = name == "SQLITE_NOTADB"
+            problem = f"is not {self.kind}" if is_other else f"cannot be used: {error}"
+            raise UnusableFile(self.parameter, path, problem, hint=self.give if is_other else None) from None
         except (DamagedRecord, UnicodeDecodeError):  # SQLite quotes what is damaged
             raise self.make_damage_error(path) from None
         except BlockingIOError:
-            raise UnusableFile(self.parameter, path, f"is locked by {self.holder}", repeatable=True) from None
+            problem = f"is locked by {self.holder}"
+            raise UnusableFile(self.parameter, path, problem, hint=self.share, repeatable=True) from None
         except FileNotFoundError:
-            problem = "cannot be used: its folder does not exist; create that first, or give another path"
-            raise UnusableFile(self.parameter, path, problem) from None
+            problem = "cannot be used: its folder does not exist"
+            raise UnusableFile(self.parameter, path, problem, hint=Hint.CREATE_THE_FOLDER) from None
         except OSError as error:
             raise UnusableFile(self.parameter, path, f"cannot be used: {error.strerror}") from None
 
@@ -598,7 +602,8 @@ class FileLocation:
             UnusableFile: the file does not exist, holds something else, or cannot be read.
         """
         if not self.path.is_file():
-            raise self.make_error("is a folder" if self.path.is_dir() else "does not exist")
+            problem = "is a folder" if self.path.is_dir() else "does not exist"
+            raise self.make_error(problem, self.file_format.give)
         with self.file_format.report(self.path):
             # A job has just taken it up, or ended.
             return _try_again(lambda: self._read(kinds), "SQLITE_CANTOPEN", "SQLITE_READONLY")
@@ -622,9 +627,9 @@ class FileLocation:
         with closing(connection.execute(f"{_SELECT} {of_kinds}", [*(kinds or ())])) as found:
             return Records(check(found), self.make_damage_error)
 
-    def make_error(self, problem: str) -> UnusableFile:
+    def make_error(self, problem: str, hint: Hint | None = None) -> UnusableFile:
         """Return the error that says why the file cannot be used."""
-        return UnusableFile(self.file_format.parameter, self.path, problem)
+        return UnusableFile(self.file_format.parameter, self.path, problem, hint=hint)
 
     def make_damage_error(self) -> UnusableFile:
         """Return the error that says that the file is damaged, and what to do with it."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import attrs
 
 from svc_async.cancellation import wait_through_cancellation
-from svc_async.errors import InvalidArgument, StateUnavailable, SvcError, TakenUpElsewhere, UnusableState
+from svc_async.errors import Hint, InvalidArgument, StateUnavailable, SvcError, TakenUpElsewhere, UnusableState
 from svc_async.printable import clean
 from svc_async.store.database_url import DatabaseUrl
 from svc_async.store.records import (
@@ -86,7 +86,6 @@ _TRANSACTION_LIMIT = f"{_STATEMENT_SECONDS:.0f}s"
 """What ends one that stands still between the messages of a statement, from this version on."""
 _WITH_TRANSACTION_LIMIT = 17
 _WITHOUT_LIMIT = "SET LOCAL transaction_timeout = 0"
-_ADVICE = "its log says why; if its tables were changed or are damaged, restore them from a backup"
 _REASONS = {  # by the name of an exception; the first that fits
     "SSLCertVerificationError": "certificate verification failed",
     "gaierror": "the host name is not known",
@@ -426,9 +425,10 @@ def _report_unavailable(name: str) -> Generator[None]:
         raise UnusableState(name, f"{problem} (docs/how-to-share-state.md)") from None
     except asyncpg.PostgresError as error:
         error.detail = error.context = None  # they quote rows
-        raise UnusableState(name, f"cannot be used: the server reports SQLSTATE {error.sqlstate}; {_ADVICE}") from None
+        problem = f"cannot be used: the server reports SQLSTATE {error.sqlstate}"
+        raise UnusableState(name, problem, hint=Hint.READ_THE_LOG) from None
     except OverflowError:  # a time that Python does not have
-        raise UnusableState(name, f"holds a value that cannot be read; {_ADVICE}") from None
+        raise UnusableState(name, "holds a value that cannot be read", hint=Hint.READ_THE_LOG) from None
 
 
 def _explain(error: BaseException) -> str:
@@ -510,14 +510,14 @@ class PostgresLocation:
         name: names the journal, the list or the job.
         database: the connections.
         what: which of these it is.
-        advice: what to do if it is damaged.
+        restore: what to do if it is damaged.
         retry_pauses: seconds before each repeat of a commit whose connection was lost.
     """
 
     name: str
     database: Database = attrs.field(repr=False)
     what: Literal["journal", "sync", "job"]
-    advice: str = attrs.field(repr=False)
+    restore: Hint = attrs.field(repr=False)
     retry_pauses: Sequence[float] = attrs.field(default=RETRY_PAUSES, repr=False, kw_only=True)
 
     async def open(self, begin: Begin[T], *, kinds: Collection[str] | None = None) -> "tuple[T, PostgresStore]":
@@ -561,13 +561,14 @@ class PostgresLocation:
         except DamagedRecord:
             raise self.make_damage_error() from None
 
-    def make_error(self, problem: str) -> UnusableState:
+    def make_error(self, problem: str, hint: Hint | None = None) -> UnusableState:
         """Return the error that says why the records cannot be used."""
-        return UnusableState(clean(self.name), problem, parameter="state" if self.what == "sync" else self.what)
+        parameter = "state" if self.what == "sync" else self.what
+        return UnusableState(clean(self.name), problem, parameter=parameter, hint=hint)
 
     def make_damage_error(self) -> UnusableState:
         """Return the error that says that the records are damaged, and what to do."""
-        return self.make_error(f"is damaged; {self.advice}")
+        return self.make_error("is damaged", self.restore)
 
     def make_replaced_error(self) -> TakenUpElsewhere:
         """Return the error that says that another process has taken up the records."""

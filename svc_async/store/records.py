@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import attrs
 import msgspec
 
-from svc_async.errors import SvcError
+from svc_async.errors import Hint, SvcError
 
 __all__ = [
     "COUNT",
@@ -294,7 +294,7 @@ class RecordLocation(Protocol):
         """
         ...
 
-    def make_error(self, problem: str) -> SvcError:
+    def make_error(self, problem: str, hint: Hint | None = None) -> SvcError:
         """Return the error that says why the records cannot be used."""
         ...
 

@@ -12,7 +12,7 @@ import attrs
 
 from svc_async.clock import Clock
 from svc_async.engine.pipeline import Pipeline
-from svc_async.errors import InvalidArgument, SvcError
+from svc_async.errors import Hint, InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.router import EventRouter
 from svc_async.monitoring import StreamLagEvent, Subscribers
@@ -265,7 +265,7 @@ class EventStream:
 
     def _check_entered(self) -> None:
         if self._task is None:
-            raise InvalidArgument("stream", "must be open: use it inside `async with`")
+            raise InvalidArgument("stream", "must be open", hint=Hint.OPEN_IT)
 
     async def _read(self) -> None:
         try:

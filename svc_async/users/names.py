@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import attrs
 
+from svc_async.errors import Hint
 from svc_async.users.identifiers import IDENTIFIERS, is_hash
 from svc_async.value_rules import instance_of
 
@@ -78,6 +79,7 @@ class Vocabulary:
         hints: what a name for a key may contain, as a regular expression; such a key is proposed, never assumed.
         lenient: whether names that are not recognised are left out silently.
         optional: whether there need not be any name that is recognised.
+        hint: what to do if a table has none of the keys that it needs.
     """
 
     keys: Collection[str]
@@ -87,6 +89,7 @@ class Vocabulary:
     hints: Mapping[str, str] = MappingProxyType({})
     lenient: bool = False
     optional: bool = False
+    hint: Hint = Hint.MAP_A_COLUMN
     _spellings: Mapping[str, str] = attrs.field(
         default=attrs.Factory(lambda self: self._spell(), takes_self=True), init=False, repr=False
     )

@@ -215,4 +215,4 @@ def _format_datetime(name: str, value: datetime) -> str:
     try:
         return timestamp(value)
     except InvalidArgument as error:
-        raise InvalidArgument(name, error.rule, rule_ids=error.rule_ids) from None
+        raise InvalidArgument(name, error.rule, rule_ids=error.rule_ids, hint=error.hint) from None

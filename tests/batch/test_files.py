@@ -14,7 +14,7 @@ from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.settings import JobSizes
-from svc_async.errors import BatchError, InvalidArgument, UnusableFile
+from svc_async.errors import BatchError, Hint, InvalidArgument, UnusableFile
 from svc_async.sandbox import Sandbox
 from svc_async.session import Session
 from svc_async.wire.outcome import api_error
@@ -109,24 +109,23 @@ async def test_the_last_row_may_be_invalid_and_is_counted_in_the_file(
 
 
 @pytest.mark.parametrize(
-    ("content", "argument"),
+    ("content", "hint"),
     [
-        ("email,notes\na@b.de,x\n", "mapping={COLUMN: KEY}"),
-        ("email\nmüller@b.de\n", "encoding="),
-        ("a@b.de\n", "header="),
+        ("email,notes\na@b.de,x\n", Hint.MAP_OR_IGNORE),
+        ("email\nmüller@b.de\n", Hint.NAME_THE_ENCODING),
+        ("a@b.de\n", Hint.NAME_THE_COLUMNS),
     ],
     ids=["unknown column", "encoding", "no header"],
 )
 async def test_an_error_names_the_argument_that_helps(
-    users: AudienceUsers, path: Path, content: str, argument: str
+    users: AudienceUsers, path: Path, content: str, hint: Hint
 ) -> None:
     path.write_text(content, encoding="cp1252")
 
     with pytest.raises(UnusableFile) as caught:
         await users.upload(path)
 
-    place = "of open_source or open_feed, in svc_async.sources.detect"
-    assert str(caught.value).endswith(f"; in Python it is {argument} {place}")
+    assert (caught.value.path, caught.value.hint) == (str(path), hint)
 
 
 @pytest.mark.parametrize("make", ["missing", "empty", "folder", "broken"])
@@ -150,11 +149,11 @@ async def test_an_unusable_file_is_refused_before_anything_is_sent(
 
 @pytest.mark.parametrize("scheme", ["https", "http", "s3", "ftp"])
 async def test_a_url_is_not_fetched(users: AudienceUsers, service: FakeService, scheme: str) -> None:
-    rule = f"members must be a path, a file:// URL or an iterable; {scheme}:// is not fetched: download the file first"
     with pytest.raises(InvalidArgument) as caught:
         await users.upload(f"{scheme}://host.example/customers.csv?token=secret")
 
-    assert str(caught.value) == rule
+    assert (caught.value.parameter, caught.value.hint) == ("members", Hint.DOWNLOAD_IT)
+    assert "secret" not in str(caught.value)
     assert service.bodies == []
 
 

@@ -32,8 +32,8 @@ def target(sandbox: Sandbox) -> tuple[str, ...]:
     keep_short(
         7,
         [
-            (UPLOAD, "--account and --audience must be given; `svc-async accounts list` shows yours, and --sandbox"),
-            (("do-not-reach", "remove", "people.csv"), "--account and --list must be given; "),
+            (UPLOAD, "--account must be given; `svc-async accounts list` shows yours, and --sandbox"),
+            (("do-not-reach", "remove", "people.csv"), "--account must be given; "),
             ((*UPLOAD, "--account", "a"), "--audience must be given; --sandbox tries the command without any"),
             (
                 ("job", "resume", "a.journal", "--report", "a.html"),
@@ -158,7 +158,7 @@ async def test_a_key_that_another_column_has_is_not_proposed(
 ) -> None:
     people.write_text("email,work email\na@example.org,b@example.org\n")
     refused = await command("audience", "upload", people.name, *target)
-    assert "unknown columns: 'work email'; name the content of each with --map COLUMN=KEY, ignore it" in refused.err
+    assert "unknown columns: 'work email'; name what each contains with --map COLUMN=KEY, ignore it" in refused.err
     twice = await command("audience", "upload", people.name, *target, "--map", "work email=email")
     assert "more than one column of 'email'; use JSON lines, where a key may have a list of values" in twice.err
 
@@ -177,10 +177,7 @@ async def test_the_journals_of_a_folder_are_listed(command: Command, people: Pat
     first, second = listed.out.splitlines()
     assert first.startswith("job-")
     assert first.endswith(".journal: finished, 1 row accepted")
-    assert (
-        second
-        == "other.journal: journal nights/other.journal is not a journal; give the journal file, such as FILE.journal"
-    )
+    assert second.startswith("other.journal: journal nights/other.journal is not a journal; give the path of a journal")
     as_json = await command("job", "status", "nights", "--json")
     assert [(each["state"], each["accepted"]) for each in as_json.result] == [("finished", 1), (None, None)]
 

@@ -478,9 +478,13 @@ USAGE = [
 ADVICE = [
     pytest.param("email,notes\na@example.org,x\n", "ignore all of them with --map '*=-'", id="unknown column"),
     pytest.param("email,e-mail\n", "ignore the others with --map COLUMN=-", id="two columns"),
-    pytest.param("Ann,Smith\n", "or name a column with --map COLUMN=KEY", id="nothing known"),
+    pytest.param("Ann,Smith\n", "name what a column contains with --map COLUMN=KEY", id="nothing known"),
     pytest.param("a@example.org\n", "name the columns with --columns email,phone", id="no header"),
-    pytest.param("email\nmüller@example.org\n", "probably cp1252 (--encoding cp1252)", id="encoding"),
+    pytest.param(
+        "email\nmüller@example.org\n",
+        "probably cp1252; save it as UTF-8, or name its encoding with --encoding",
+        id="encoding",
+    ),
     pytest.param("email\na\0@example.org\n", "or name its encoding with --encoding", id="NUL"),
 ]
 
@@ -524,7 +528,7 @@ def test_account_and_audience_must_be_given(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text(GOOD)
     ended = call("audience", "upload", "customers.csv")
     assert ended.code == 2
-    assert "--account and --audience must be given; `svc-async accounts list` shows yours" in ended.err
+    assert "--account must be given; `svc-async accounts list` shows yours" in ended.err
     ended = call("audience", "upload", "customers.csv", "--account", "a")
     assert ended.code == 2
     assert "--audience must be given; --sandbox tries" in ended.err

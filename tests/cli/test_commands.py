@@ -76,7 +76,7 @@ def test_without_a_default_profile_the_error_says_how_to_make_one(call: Call, he
     (here / "svc_async" / "profiles.toml").write_text('[shop]\nconsumer_key = "a"\n')
     ended = call("accounts", "list")
     assert ended.code == 2
-    assert ended.err.startswith("svc-async: there is no profile 'default' in ")
+    assert ended.err.startswith("svc-async: --profile 'default' is not in ")
     assert "`svc-async auth login` makes it; or name another with --profile" in ended.err
 
 
@@ -420,9 +420,9 @@ def test_a_command_takes_one_file(call: Call, here: Path) -> None:
     [
         (
             "https://example.org/people.csv",
-            "svc-async: file https://example.org/people.csv is a URL: download it, or read it from a pipe",
+            "svc-async: file https://example.org/people.csv is a URL, which is not fetched; download it, ",
         ),
-        ("people-*.csv", "does not exist: a pattern is expanded by the shell"),
+        ("people-*.csv", "does not exist; the shell expands a pattern"),
     ],
 )
 def test_what_is_no_file_is_named_with_what_to_do(call: Call, file: str, advice: str) -> None:

@@ -48,7 +48,7 @@ def test_a_list_takes_addresses_and_numbers_only(call: Call, here: Path) -> None
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ((), "--account and --list must be given; `svc-async accounts list` shows yours, and --sandbox tries"),
+        ((), "--account must be given; `svc-async accounts list` shows yours, and --sandbox tries"),
         (("--list", "x"), "--account must be given"),
     ],
 )

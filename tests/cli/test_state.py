@@ -27,7 +27,7 @@ def test_a_state_is_made_checked_and_pruned(call: Call, database: str, monkeypat
     monkeypatch.setenv("SVC_STATE_URL", database)
     missing = call("state", "check")
     assert missing.code == 1
-    assert "has no tables: run `svc-async state migrate`" in missing.err
+    assert "has no tables; run `svc-async state migrate`" in missing.err
 
     assert call("state", "migrate").err.endswith("schema svc_async, are of version 1 now.\n")
     assert call("state", "migrate", "--json").result == {"version": 1, "applied": []}

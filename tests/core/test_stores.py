@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from svc_async.cancellation import in_thread
-from svc_async.errors import SvcError, TakenUpElsewhere, UnusableFile, UnusableState
+from svc_async.errors import Hint, SvcError, TakenUpElsewhere, UnusableFile, UnusableState
 from svc_async.state import SharedState
 from svc_async.store.file import FileFormat, FileLocation
 from svc_async.store.postgres import PostgresLocation
@@ -44,7 +44,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         return
     url, schema = (request.getfixturevalue(name) for name in ("postgres_url", "schema"))
     async with SharedState.open(url, schema=schema) as state:
-        yield Place(PostgresLocation("ledger", state.database, "job", "delete it"), state.database.execute)
+        yield Place(PostgresLocation("ledger", state.database, "job", Hint.RENAME_THE_JOB), state.database.execute)
 
 
 @asynccontextmanager
@@ -207,8 +207,10 @@ async def test_damage_is_one_error_that_says_what_to_do(place: Place, statement:
     backup = place.location.path.read_bytes() if isinstance(place.location, FileLocation) else b""
     await place.execute(statement)
 
-    with pytest.raises(UNUSABLE, match=r"ledger is damaged; .*delete it$"):
+    with pytest.raises(UNUSABLE, match="ledger is damaged; ") as damaged:
         await read_all(place)
+    is_file = isinstance(place.location, FileLocation)
+    assert damaged.value.hint is (Hint.RESTORE_OR_DELETE if is_file else Hint.RENAME_THE_JOB)
     if isinstance(place.location, FileLocation):
         with pytest.raises(UnusableFile, match="is damaged") as kept:
             place.location.read()

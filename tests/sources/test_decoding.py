@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async import InvalidArgument, UnusableFile
+from svc_async.errors import Hint
 from svc_async.sources.csv_source import CsvSource
 from tests.support.files import Write, read_rows
 
@@ -33,8 +34,9 @@ def test_every_unicode_encoding_is_detected_from_the_first_bytes(write: Write, c
 
 def test_no_other_encoding_is_guessed_but_it_can_be_named(write: Write) -> None:
     path = write("email\nzoë@example.org\n".encode("cp1252"))
-    with pytest.raises(UnusableFile, match="is not UTF-8 on line 2; save it as UTF-8, or name its encoding"):
+    with pytest.raises(UnusableFile) as caught:
         read_rows(CsvSource(path))
+    assert caught.value.hint is Hint.NAME_THE_ENCODING
 
     assert read_rows(CsvSource(path, encoding="cp1252")) == [("zoë@example.org",)]
 

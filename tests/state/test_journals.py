@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from svc_async.batch.report import Report
-from svc_async.errors import BatchError, InvalidArgument, StateUnavailable, TakenUpElsewhere, UnusableState
+from svc_async.errors import BatchError, Hint, InvalidArgument, StateUnavailable, TakenUpElsewhere, UnusableState
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
 from svc_async.state.journals import StateJournal, list_journals, prune_journals
@@ -157,8 +157,9 @@ async def test_more_rows_than_a_database_should_keep_are_refused(
     monkeypatch.setattr(StateJournal, "most_spooled", 1_000)
     service = FakeService()
 
-    with pytest.raises(UnusableState, match="journal job keeps at most .* MiB of rows that can be read only once"):
+    with pytest.raises(UnusableState) as caught:
         await upload(service, iter(make_repeated_rows()), state.journal("job"))
+    assert (caught.value.parameter, caught.value.name, caught.value.hint) == ("journal", "job", Hint.USE_A_FILE)
     assert service.bodies == []
 
 

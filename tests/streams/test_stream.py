@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.errors import InvalidArgument
+from svc_async.errors import Hint, InvalidArgument
 from svc_async.events.models import Event, PostDeleted
 from svc_async.events.router import EventRouter
 from svc_async.sandbox import VirtualClock
@@ -224,8 +224,9 @@ async def test_a_stream_must_be_entered_and_only_once(follow: Follow) -> None:
     stream = follow()
     uses: list[Callable[[EventStream], Any]] = [aiter, anext, lambda each: each.run(EventRouter())]
     for use in uses:
-        with pytest.raises(InvalidArgument, match="^stream must be open: use it inside `async with`$"):
+        with pytest.raises(InvalidArgument) as caught:
             await use(stream)
+        assert (caught.value.parameter, caught.value.hint) == ("stream", Hint.OPEN_IT)
     async with stream:
         with pytest.raises(InvalidArgument, match="^stream must be entered once"):
             await stream.__aenter__()

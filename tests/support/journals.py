@@ -22,7 +22,7 @@ from svc_async.batch.journal.records import KINDS, JournalChanges
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.operations import Limits, OperationGroup
 from svc_async.batch.settings import BatchSettings
-from svc_async.errors import ErrorDetail, SvcError, UnusableFile, UnusableState
+from svc_async.errors import ErrorDetail, Hint, SvcError, UnusableFile, UnusableState
 from svc_async.sandbox import VirtualClock
 from svc_async.state import SharedState
 from svc_async.state.journals import StateJournal
@@ -152,8 +152,8 @@ class _Wrapped:
     def most_spooled(self) -> float:
         return self.inner.most_spooled
 
-    def make_error(self, problem: str) -> SvcError:
-        return self.inner.make_error(problem)
+    def make_error(self, problem: str, hint: Hint | None = None) -> SvcError:
+        return self.inner.make_error(problem, hint)
 
     def make_damage_error(self) -> SvcError:
         return self.inner.make_damage_error()

@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from svc_async.batch.journal.records import KINDS, JobState
-from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.errors import Hint, InvalidArgument, UnusableFile
 from svc_async.private_files import create_folder
 from svc_async.store.file import FileFormat, FileLocation
 
@@ -29,8 +29,9 @@ FORMAT = FileFormat(
     parameter="journal",
     application_id=0x73766A6C,
     version=7,
-    in_memory="leave journal= out for a job that cannot be resumed",
-    advice="delete it after the quarantine and run the job again: what the service has already is sent once more",
+    in_memory=Hint.LEAVE_THE_JOURNAL_OUT,
+    restore=Hint.SEND_AGAIN,
+    give=Hint.GIVE_A_JOURNAL,
 )
 _IDENTITY_DIGITS = 12
 _is_run = re.compile(r"\d{6}-\d{4}-\d{2}-\d{2}\.journal").fullmatch

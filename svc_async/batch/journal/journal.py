@@ -79,7 +79,7 @@ from svc_async.batch.source import RowSource, Slice
 from svc_async.cancellation import complete, in_thread
 from svc_async.clock import Clock, find_boot, read_boottime
 from svc_async.counts import Counts
-from svc_async.errors import SvcError, UnusableFile, UnusableState
+from svc_async.errors import Hint, SvcError, UnusableFile, UnusableState
 from svc_async.store.records import Changes, RecordLocation, Records, RecordStore
 from svc_async.value_rules import ValueRule, has_members
 
@@ -115,10 +115,7 @@ _IDENTITY = ("host", "destination")
 """What tells the jobs of a folder apart; their settings may differ from run to run."""
 
 
-_NOT_ALL_SPOOLED = (
-    "belongs to a job that ended before all of its rows were spooled, and the iterator yields none now: pass all rows "
-    "again, or delete the journal if there are none any more; nothing was sent"
-)
+_NOT_ALL_SPOOLED = "belongs to a job that ended before all of its rows were spooled, and the iterator yields none now"
 
 
 @attrs.define
@@ -257,8 +254,7 @@ class JournalLedger(Ledger):
         if state.about != about:
             names = sorted(name for name in {*state.about, *about} if state.about.get(name) != about.get(name))
             pairs = [f"{name} is {state.about.get(name)!r} there, not {about.get(name)!r}" for name in names]
-            advice = "a job is resumed with the settings that it was begun with; a new job needs a new journal"
-            raise self._location.make_error(f"belongs to another job: {', '.join(pairs)}; {advice}")
+            raise self._location.make_error(f"belongs to another job: {', '.join(pairs)}", Hint.KEEP_THE_SETTINGS)
         return state
 
     async def __aexit__(
@@ -316,7 +312,7 @@ class JournalLedger(Ledger):
             return spooled
         written = await spool.write(source, on_first_rows=self._begin_spool)
         if not written.rows and state.spool_begun:
-            raise self._location.make_error(_NOT_ALL_SPOOLED)
+            raise self._location.make_error(_NOT_ALL_SPOOLED, Hint.GIVE_ALL_ROWS)
         state.spool_digest = written.digest
         await self._commit()
         return spooled
@@ -343,15 +339,12 @@ class JournalLedger(Ledger):
             raise self._make_source_error()
 
     def _make_source_error(self) -> SvcError:
-        if self.finished is None:
-            belongs = "belongs to an unfinished job with another source, or it has changed"
-            advice = (
-                "resume it with its own source, or delete it to give up what it left; a new job needs a new journal"
-            )
-        else:
-            belongs = "belongs to a finished job with another source, or it has changed"
-            advice = "a new job needs a new journal: journal=Journals(folder) names one for each run"
-        return self._location.make_error(f"{belongs}; {advice}")
+        kind, hint = (
+            ("an unfinished", Hint.GIVE_ITS_SOURCE)
+            if self.finished is None
+            else ("a finished", Hint.NAME_A_NEW_JOURNAL)
+        )
+        return self._location.make_error(f"belongs to {kind} job with another source, or it has changed", hint)
 
     async def _read_rest(self, source: RowSource, lane_of: Mapping[int, int]) -> AsyncGenerator[Slice, None]:
         """Yield the rows that are not settled, when nothing is in doubt any more."""

@@ -15,7 +15,7 @@ from svc_async.batch.packing.operations import Limits, PackedRows, select_rows
 from svc_async.batch.packing.packer import find_partitions
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
-from svc_async.errors import SvcError
+from svc_async.errors import Hint, SvcError
 from svc_async.users.encoding import SLICE_ROWS
 
 __all__ = ["RemainingRows", "SettledRows", "SourceDigest", "SourceReplay", "digest_source"]
@@ -158,8 +158,7 @@ class SourceReplay:
 
 _OTHER_ROWS = (
     "belongs to a job whose source gave other rows when it was read a second time: it has changed meanwhile, or its "
-    "rows can be read only once; make the same call with the same rows, or with an iterator of them, such as "
-    "(row for row in rows), which the journal stores before anything is sent"
+    "rows can be read only once"
 )
 
 
@@ -191,7 +190,7 @@ class RemainingRows:
     """
 
     def __init__(
-        self, limits: Limits, known: JournalCheckpoint, *, lanes: int, make_error: Callable[[str], SvcError]
+        self, limits: Limits, known: JournalCheckpoint, *, lanes: int, make_error: Callable[[str, Hint], SvcError]
     ) -> None:
         self._limits = limits
         self._known = known
@@ -248,7 +247,7 @@ class RemainingRows:
         ended_early = read.ended and read.rows < known.rows
         if known.rows and (ended_early or (read.rows == known.rows and read.digest != known.digest)):
             self._digest = SourceDigest()  # what was read is not recorded
-            raise self._make_error(_OTHER_ROWS)
+            raise self._make_error(_OTHER_ROWS, Hint.GIVE_THE_SAME_ROWS)
 
     def _fit(self, rows: PackedRows) -> tuple[PackedRows, Iterable[Failure]]:
         """Return the rows that fit into a request, and failures for the others.

@@ -16,7 +16,7 @@ from svc_async.batch.packing.operations import OperationGroup, PackedRows
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
-from svc_async.errors import SvcError
+from svc_async.errors import Hint, SvcError
 from svc_async.store.records import MAX_BODY, RecordStore, encode
 from svc_async.users.packed import HashedUsers, PackedUsers, RowTemplate, TextUsers
 
@@ -25,8 +25,7 @@ __all__ = ["Spool"]
 _WAITS_AFTER = 4_194_304
 """Bytes of records that wait for the disk while rows are read."""
 _READ_TOGETHER = 16
-_READ_ONCE = "that can be read only once; use a file as source"
-_ADVICE = "delete it after the quarantine, and run the job again with the same rows"
+_READ_ONCE = "that can be read only once"
 
 
 @attrs.frozen
@@ -40,7 +39,7 @@ class Spool:
     """
 
     store: RecordStore
-    make_error: Callable[[str], SvcError]
+    make_error: Callable[[str, Hint], SvcError]
     most: float
 
     async def write(self, source: RowSource, *, on_first_rows: Callable[[], Awaitable[None]]) -> JournalCheckpoint:
@@ -64,9 +63,11 @@ class Spool:
                 size += len(record)
                 waiting += len(record)
                 if size > self.most:
-                    raise self.make_error(f"keeps at most {int(self.most) >> 20} MiB of rows {_READ_ONCE}")
+                    problem = f"keeps at most {int(self.most) >> 20} MiB of rows {_READ_ONCE}"
+                    raise self.make_error(problem, Hint.USE_A_FILE)
                 if len(record) > MAX_BODY:
-                    raise self.make_error(f"keeps at most {MAX_BODY >> 20} MiB of {each.count} rows {_READ_ONCE}")
+                    problem = f"keeps at most {MAX_BODY >> 20} MiB of {each.count} rows {_READ_ONCE}"
+                    raise self.make_error(problem, Hint.USE_A_FILE)
                 self.store.submit({("row", count): record})
                 if waiting > _WAITS_AFTER:
                     await self.store.commit({})
@@ -104,7 +105,7 @@ class Spool:
                 )
                 yield Slice(read, rows, [Failure(*failure) for failure in failures], partly_valid)
         if count < 0:
-            raise self.make_error(f"lacks rows; {_ADVICE}")
+            raise self.make_error("lacks rows", Hint.SEND_AGAIN)
 
     async def delete(self) -> None:
         """Delete the rows, if there are any."""

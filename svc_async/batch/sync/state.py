@@ -41,7 +41,7 @@ from svc_async.batch.sync.pages.settlement import settle
 from svc_async.batch.sync.pages.spill import Blobs, Spill, report_unwritable
 from svc_async.batch.sync.plan import PARTS, STAGES, Entries, FindLinked, Part, Plan, Removal, Stage
 from svc_async.batch.sync.sending import ClockReading, find_rest
-from svc_async.errors import InvalidArgument, SvcError
+from svc_async.errors import Hint, InvalidArgument, SvcError
 from svc_async.store.file import FileFormat, FileLocation
 from svc_async.store.records import Changes, RecordLocation, RecordStore, encode
 from svc_async.value_rules import ValueRule, has_members
@@ -514,8 +514,8 @@ FORMAT = FileFormat(
     version=6,
     has_log=False,  # a transaction may be as large as the file
     shrinks=True,
-    in_memory="the next sync needs it",
-    advice="without it, the next sync sends all rows and removes none: move the file away",
+    restore=Hint.SYNC_ANEW,
+    give=Hint.GIVE_A_STATE,
 )
 
 

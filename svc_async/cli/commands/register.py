@@ -134,7 +134,8 @@ async def _create(subscriptions: Subscriptions, webhook: Webhook, event: str, us
     try:
         return await subscriptions.create(event_type=event, user_id=user, webhook_id=webhook.id)
     except BadRequest as error:
-        options = [option for name, option in _OPTIONS.items() if name in str(error)]
+        said = " ".join(each.message for each in error.errors)  # the service has no field for it
+        options = [option for name, option in _OPTIONS.items() if name in said]
         if options and not error.has_code("DuplicateSubscription"):
             error.add_note(f"check {' and '.join(options)}")
         raise

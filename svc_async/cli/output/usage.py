@@ -1,20 +1,29 @@
 """What is wrong with a command line, and what was probably meant."""
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
+from textwrap import shorten
 from types import MappingProxyType
 from typing import Any
 
-from cyclopts import CoercionError, CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import (
+    CoercionError,
+    CycloptsError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+    ValidationError,
+)
 
 __all__ = ["describe_usage"]
 
 _WITH_FILES = frozenset({"audience", "catalog", "do-not-reach"})
 _WITH_SYNC = frozenset({"audience", "catalog"})
 _DRY_RUN = "--dry-run"
-_is_dry_run = re.compile(r"--dry[-_]?run\b").search
+_DRY_RUNS = frozenset({_DRY_RUN, "--dryrun", "--dry_run"})
+_LONGEST = 1_000
+"""Characters of a message of the parser that are shown, on one line."""
 _OPTIONS_OF_ALL = ("--help", "--quiet", "--verbose", "--version")
 """The options that need no command."""
 _SIMILARITY = 0.75
@@ -70,13 +79,18 @@ def _describe(error: CycloptsError, list_groups: Callable[[], Mapping[str, Colle
         problem = _describe_argument(error)
     elif isinstance(error, CoercionError):
         problem = _describe_value(error)
-    return f"{problem or ' '.join(str(error).split())} {_advise_on_dry_run(error)}".rstrip()
+    return f"{problem or shorten(str(error), _LONGEST)} {_advise_on_dry_run(error)}".rstrip()
 
 
 def _advise_on_dry_run(error: CycloptsError) -> str:
     """Return how a job can be tried that has no dry run; empty for other errors."""
     group, *_ = error.command_chain or ("",)
-    if not _is_dry_run(str(error)) or group not in _WITH_FILES or "sync" in (error.command_chain or ()):
+    given: Collection[str | None] = ()
+    if isinstance(error, UnknownOptionError):
+        given = {_find_option(error)}
+    elif isinstance(error, ValidationError) and error.argument is not None:  # where the file is expected
+        given = {token.value for token in error.argument.tokens}
+    if _DRY_RUNS.isdisjoint(given) or group not in _WITH_FILES or "sync" in (error.command_chain or ()):
         return ""
     trial = "`--sandbox` sends the file to an embedded sandbox and lists the rows that fail"
     if group not in _WITH_SYNC:
@@ -99,9 +113,13 @@ def _describe_command(
     return f'Unknown command "{token}". Did you mean {" or ".join(found)}?' if found else None
 
 
+def _find_option(error: UnknownOptionError) -> str:
+    return (error.token.keyword or error.token.value or "").partition("=")[0]
+
+
 def _describe_option(error: UnknownOptionError) -> str | None:
     """Describe an option that has another name here, or that the command has no use for."""
-    option = (error.token.keyword or error.token.value or "").partition("=")[0]
+    option = _find_option(error)
     if option in _JOURNALS and "sync" in (error.command_chain or ()):
         return f"Unknown option: {option}. {_NO_JOURNAL}"
     if option == "--report" and "job" in (error.command_chain or ()):

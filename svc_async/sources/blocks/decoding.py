@@ -12,8 +12,8 @@ from contextlib import closing
 from io import IncrementalNewlineDecoder, StringIO
 from types import MappingProxyType
 
-from svc_async.errors import InvalidArgument, UnusableFile
-from svc_async.sources.blocks.files import ByteReader, Input, advise_in_python, unusable
+from svc_async.errors import Hint, InvalidArgument, UnusableFile
+from svc_async.sources.blocks.files import ByteReader, Input, unusable
 
 __all__ = [
     "BLOCK_SIZE",
@@ -196,9 +196,9 @@ class TextReader:
         self.bytes_read = 0
         self.encoding = self._detect_encoding() if encoding is None else _find_encoding(encoding)
 
-    def refuse(self, problem: str) -> UnusableFile:
+    def refuse(self, problem: str, hint: Hint | None = None) -> UnusableFile:
         """Return the error that says what is wrong with the input."""
-        return unusable(self.name, problem)
+        return unusable(self.name, problem, hint)
 
     def read_blocks(self) -> Generator[str, None, None]:
         """Yield the text in blocks that end where a line ends.
@@ -240,8 +240,8 @@ class TextReader:
             line = self._count_lines_before(offset + len(block) - rest) + 1
             name = self.encoding.removesuffix("-sig").upper()
             proposed = propose_encoding(error) if isinstance(error, UnicodeDecodeError) and name == "UTF-8" else None
-            problem = f"is not {name} on line {line}"
-        raise self._refuse_text(problem, proposed)  # only now: the other error holds the text
+            problem = f"is not {name} on line {line}{f', probably {proposed}' if proposed else ''}"
+        raise self._refuse_text(problem)  # only now: the other error holds the text
 
     def _check_nul(self, text: str, offset: int) -> str:
         nul = text.find("\0")
@@ -250,13 +250,12 @@ class TextReader:
         line = self._count_lines_before(offset) + _count_line_ends(text[:nul]) + 1
         raise self._refuse_text(f"contains a NUL byte on line {line}")
 
-    def _refuse_text(self, problem: str, proposed: str | None = None) -> UnusableFile:
-        """Return the error that says what is wrong with the text, and what to do; or that it is none."""
+    def _refuse_text(self, problem: str) -> UnusableFile:
+        """Return the error that says what is wrong with the text, and what to do; or that it is not text."""
         with ByteReader(self._input) as file:
             if is_binary(file.read(_SAMPLE_SIZE)):
                 return self.refuse(_NO_TEXT)
-        advice = f", probably {proposed} (--encoding {proposed})" if proposed else " with --encoding"
-        return self.refuse(f"{problem}; save it as UTF-8, or name its encoding{advice}{advise_in_python('encoding=')}")
+        return self.refuse(problem, Hint.NAME_THE_ENCODING)
 
     def _count_lines_before(self, offset: int) -> int:
         """Count the lines of the file before a byte, by reading again."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, BinaryIO, Protocol, Self, TypeVar
 
-from svc_async.errors import UnusableFile
+from svc_async.errors import Hint, UnusableFile
 
 __all__ = [
     "MAX_MAGIC",
@@ -29,7 +29,6 @@ __all__ = [
     "Input",
     "MissingLibrary",
     "SpooledInput",
-    "advise_in_python",
     "compute_digest",
     "open_decompressed",
     "open_input",
@@ -234,14 +233,9 @@ class Input(Protocol):
         ...
 
 
-def unusable(name: str, problem: str) -> UnusableFile:
+def unusable(name: str, problem: str, hint: Hint | None = None) -> UnusableFile:
     """Return the error that says what is wrong with an input."""
-    return UnusableFile("file", name, problem)
-
-
-def advise_in_python(argument: str) -> str:
-    """Return which argument does what an option does that was advised; the command leaves it out."""
-    return f"; in Python it is {argument} of open_source or open_feed, in svc_async.sources.detect"
+    return UnusableFile("file", name, problem, hint=hint)
 
 
 def open_input(source: str | Path | Input) -> Input:
@@ -307,7 +301,10 @@ class FileInput:
         if self.path.is_dir():
             raise unusable(self.name, "is a folder")
         if not self.path.exists():
-            raise unusable(self.name, _describe_missing(self.name))
+            if _is_url(self.name):
+                raise unusable(self.name, "is a URL, which is not fetched", Hint.DOWNLOAD_IT)
+            is_pattern = not {*"*?["}.isdisjoint(self.name)
+            raise unusable(self.name, "does not exist", Hint.GIVE_ONE_FILE if is_pattern else None)
         if not self.path.is_file():
             raise unusable(self.name, "must be a regular file, which can be read twice")
         size = self.path.stat().st_size
@@ -516,11 +513,3 @@ async def compute_digest(source: Input, *settings: object) -> str:
         digest.update(block)
         await asyncio.sleep(0)
     return digest.hexdigest()
-
-
-def _describe_missing(name: str) -> str:
-    if _is_url(name):
-        return "is a URL: download it, or read it from a pipe, as in `curl URL | svc-async audience upload -`"
-    if any(letter in name for letter in "*?["):
-        return "does not exist: a pattern is expanded by the shell, if it is not quoted; give one file at a time"
-    return "does not exist"

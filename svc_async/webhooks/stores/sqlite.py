@@ -19,7 +19,7 @@ from zlib import crc32
 
 from svc_async.cancellation import in_thread
 from svc_async.clock import Clock, SystemClock
-from svc_async.errors import UnusableFile, WrongState
+from svc_async.errors import Hint, UnusableFile, WrongState
 from svc_async.store.file import DatabaseFile, FileFormat, Work, Writer
 from svc_async.store.records import DamagedRecord
 from svc_async.value_rules import COUNT, DURATION, NAME
@@ -35,8 +35,9 @@ _FORMAT = FileFormat(
     parameter="path",
     application_id=0x73766577,
     version=4,
-    holder="another receiver; start this one when that has ended, or have them share a SharedState by state=",
-    in_memory="Ack.enqueue() and MemoryDedupe() keep events in memory",
+    holder="another receiver",
+    share=Hint.RUN_ONE_RECEIVER,
+    in_memory=Hint.KEEP_EVENTS_IN_MEMORY,
     tables="""
     CREATE TABLE svc_bodies (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER NOT NULL);
     CREATE TABLE svc_inbox (
