@@ -160,6 +160,11 @@ RECEIVER_KEYWORDS = ReceiverOptions.__optional_keys__ | {
 }
 
 
+def _has_room_for_one(settings: "ReceiverSettings", _: "attrs.Attribute[int]", max_bytes: int) -> None:
+    if max_bytes < settings.max_body:
+        raise InvalidArgument("max_bytes", f"must be at least max_body, which is {settings.max_body:,}: give both")
+
+
 def _get_user(event: Event) -> str | None:
     return event.user_id
 
@@ -182,13 +187,8 @@ class ReceiverSettings:
     crc_signature: CrcSignature = attrs.field(default="ignore", validator=one_of(get_args(CrcSignature)))
     max_body: int = attrs.field(default=MAX_BODY, validator=COUNT)
     max_bodies: int = attrs.field(default=1_000, validator=COUNT)
-    max_bytes: int = attrs.field(default=2**26, validator=COUNT)
+    max_bytes: int = attrs.field(default=2**26, validator=[COUNT, _has_room_for_one])
     read_deadline: float = attrs.field(default=5.0, validator=SECONDS_OR_INFINITE)
     retry_after: int = attrs.field(default=30, validator=COUNT)
     drain_deadline: float = attrs.field(default=30.0, validator=SECONDS_OR_INFINITE)
     on_event: Callable[[Any], object] | None = attrs.field(default=None, validator=or_none(PLAIN_FUNCTION))
-
-    @max_bytes.validator
-    def _has_room_for_one(self, _: "attrs.Attribute[int]", max_bytes: int) -> None:
-        if max_bytes < self.max_body:
-            raise InvalidArgument("max_bytes", f"must be at least max_body, which is {self.max_body:,}: give both")
