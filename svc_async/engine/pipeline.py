@@ -3,7 +3,7 @@
 import logging
 from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -41,6 +41,8 @@ from svc_async.wire.route import Reply, Request, Surface
 __all__ = ["Pipeline"]
 
 T = TypeVar("T")
+_Exchange = Callable[[WireRequest, Callable[[], None]], Awaitable[Answer]]
+"""Sends a signed request, calls a function once a connection is open, and returns the answer."""
 
 _log = logging.getLogger("svc_async")
 _TOO_MANY_REQUESTS = int(HTTPStatus.TOO_MANY_REQUESTS)  # the look-up in the enum takes longer than the comparison
@@ -158,7 +160,7 @@ class Pipeline:
     async def _attempt(self, call: Call[T], authorization: Authorization) -> T:
         call.start()
         try:
-            answer = await self._send_in_turn(call, authorization)
+            answer = await self._send_in_turn(call, authorization, self._exchange, self.max_wait)
             value = self._parse(call.request, answer, call.misfits.append)
         except BaseException as error:
             self._report(call, error=error)
@@ -174,30 +176,35 @@ class Pipeline:
             self._report(call, value=value)
         return value
 
-    async def _send_in_turn(self, call: Call[Any], authorization: Authorization) -> Answer:
+    async def _send_in_turn(
+        self, call: Call[Any], authorization: Authorization, exchange: _Exchange, max_wait: float | None
+    ) -> Answer:
         request = call.request
         self.transport.check_open()
-        async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=self.max_wait) as slot:
+        async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=max_wait) as slot:
             call.slot = slot
             if slot.turn is not None:
                 self._report_wait(call, slot)
             if self.before_sending is not None:
                 await self.before_sending(request)
+            on_sent = (
+                slot.mark_sent if self.at_sending is None else partial(self._begin, self.at_sending, request, slot)
+            )
             try:
-                call.answer = answer = await self._send_once(request, authorization, slot)
+                # Signed inside the slot: nonce and timestamp would be outdated after a wait.
+                call.answer = answer = await exchange(self._sign(request, authorization), on_sent)
             except SvcError as error:
                 _settle_failure(slot, error)
                 _complete_failure(error, request, self.reader.request_id_header)
                 raise
-            slot.learn(answer.status, answer.headers)
-            if answer.status == _TOO_MANY_REQUESTS:
+            status = answer.status if answer.is_success else self._status_for_governor(answer)
+            slot.learn(status, answer.headers)
+            if status == _TOO_MANY_REQUESTS:
                 self._report_refusal(call, slot)
             return answer
 
-    def _send_once(self, request: Request[Any], authorization: Authorization, slot: Slot) -> Awaitable[Answer]:
-        # Signed inside the slot: nonce and timestamp would be outdated after a wait.
-        on_sent = slot.mark_sent if self.at_sending is None else partial(self._begin, self.at_sending, request, slot)
-        return self.transport.exchange(self._sign(request, authorization), timeout=self.timeout, on_sent=on_sent)
+    def _exchange(self, request: WireRequest, on_sent: Callable[[], None]) -> Awaitable[Answer]:
+        return self.transport.exchange(request, timeout=self.timeout, on_sent=on_sent)
 
     @staticmethod
     def _begin(at_sending: Callable[[Request[Any]], object], request: Request[Any], slot: Slot) -> None:
@@ -259,50 +266,30 @@ class Pipeline:
     async def _attempt_stream(
         self, request: Request[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
     ) -> OpenStream:
+        opened: list[OpenStream] = []
+
+        async def open_stream(request: WireRequest, on_sent: Callable[[], None]) -> Answer:
+            stream = self.transport.stream(request, timeout=seconds, on_sent=on_sent)
+            opened.append(await stack.enter_async_context(stream))
+            return opened[0].answer
+
         call = self._create_call(request)
         call.start()
         try:
-            stream = await self._open_stream_in_turn(call, authorization, stack, seconds)
+            answer = await self._send_in_turn(call, authorization, open_stream, None)
+            if not answer.is_success:
+                raise self._parse_refusal(answer)  # noqa: TRY301 - reported as every other end
         except BaseException as error:
             self._report(call, error=error)
             call.log_end(error)
             raise
         self._report(call)
         call.log_end()
-        return stream
-
-    async def _open_stream_in_turn(
-        self, call: Call[Any], authorization: Authorization, stack: AsyncExitStack, seconds: float
-    ) -> OpenStream:
-        request = call.request
-        self.transport.check_open()
-        async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=None) as slot:
-            call.slot = slot
-            if slot.turn is not None:
-                self._report_wait(call, slot)
-            try:
-                stream = await stack.enter_async_context(self._open_stream_once(request, authorization, slot, seconds))
-            except SvcError as error:
-                _settle_failure(slot, error)
-                _complete_failure(error, request, self.reader.request_id_header)
-                raise
-            call.answer = stream.answer
-            status = self._status_for_governor(stream.answer)
-            slot.learn(status, stream.answer.headers)
-            if status == _TOO_MANY_REQUESTS:
-                self._report_refusal(call, slot)
-        if not stream.answer.is_success:
-            raise self._parse_refusal(stream.answer)
-        return stream
-
-    def _open_stream_once(
-        self, request: Request[Any], authorization: Authorization, slot: Slot, seconds: float
-    ) -> AbstractAsyncContextManager[OpenStream]:
-        return self.transport.stream(self._sign(request, authorization), timeout=seconds, on_sent=slot.mark_sent)
+        return opened[0]
 
     def _status_for_governor(self, answer: Answer) -> int:
-        """Return the status that the governor learns: too many open streams are not too many requests."""
-        is_crowded = not answer.is_success and isinstance(self._parse_refusal(answer), TooManyConnections)
+        """Return the status of a refusal that the governor learns: too many open streams are not too many requests."""
+        is_crowded = isinstance(self._parse_refusal(answer), TooManyConnections)
         return HTTPStatus.OK if is_crowded else answer.status
 
     def _parse(self, request: Request[T], answer: Answer, on_misfit: OnMisfit) -> T:
