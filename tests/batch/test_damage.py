@@ -63,7 +63,7 @@ async def count_damaged(
             await use()
         except UnusableFile as error:
             found += 1
-            assert any(words in error.problem for words in ("is damaged; delete it", *OTHER.split("|")))
+            assert any(words in str(error) for words in ("is damaged; delete it", *OTHER.split("|")))
     return found
 
 

@@ -130,7 +130,7 @@ def test_mistake_is_named_by_its_line_in_the_file(write: Write) -> None:
     lines[8_000] = "caf\xe9@example.com"
     path = write("\n".join(lines).encode("latin-1"))
     plan = plan_source(describe(path), fragment_size=1_000, block_size=500)
-    with pytest.raises(UnusableFile, match="is not UTF-8 on line 8001; save it as UTF-8"):
+    with pytest.raises(UnusableFile, match="is not UTF-8 on line 8001\\b"):
         list(read_fragments(plan))
 
 
