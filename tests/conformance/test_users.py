@@ -11,7 +11,7 @@ from svc_async import (
     Endpoints,
     Session,
 )
-from svc_async.errors import Sent
+from svc_async.errors import Hint, Sent
 from tests.support.client_calls import CALLS, bind
 from tests.support.contract import OPERATIONS
 
@@ -32,5 +32,4 @@ async def test_an_app_without_a_user_calls_nothing_of_it(subtests: pytest.Subtes
             with subtests.test(operation):
                 with pytest.raises(AccessDenied) as caught:
                     bind(operation, session)
-                assert str(caught.value) == "the advertising API needs the token of a user; pass UserCredentials"
-                assert caught.value.sent is Sent.NO
+                assert (caught.value.hint, caught.value.sent) == (Hint.GIVE_A_USER, Sent.NO)
