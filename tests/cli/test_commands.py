@@ -548,7 +548,7 @@ def test_of_several_assignments_the_wrong_one_is_named(
             ),
             (
                 ("audience", "--effective-at", "2999-01-02T00:00:00Z", "--expires-at", "2999-01-01T00:00:00Z"),
-                "--expires-at must be later than --effective-at",
+                "--expires-at must be later than effective_at",
             ),
         ],
     ),

@@ -82,7 +82,7 @@ def _resume_at_once() -> None:
 
 def _believe_gateways() -> None:
     rows = dict(vars(outcome)["_BY_STATUS"])
-    rows |= {int(status): (rows[int(status)][0], Outcome(Effect.NONE, Repeat.ALWAYS)) for status in _GATEWAY}
+    rows |= {int(status): (rows[int(status)][0], Outcome(Effect.NONE, Repeat.ALWAYS), False) for status in _GATEWAY}
     _change(outcome, "_BY_STATUS", rows)
 
 
