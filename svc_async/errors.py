@@ -194,14 +194,15 @@ class SvcError(Exception):
     sent: Sent = Sent.NO
     repeatable: bool = False
     retry_after: float | None = None  # seconds from when the call failed, by the clock of its session; if known
+    rule_ids: tuple[str, ...] = ()  # the rules of the service's contract that are broken, such as CAU-06b
 
-    hint: Hint | None = None  # what to do next
+    def __init__(self, *args: object, hint: Hint | None = None) -> None:
+        super().__init__(*args)
+        self.hint = hint  # what to do next
 
     def __str__(self) -> str:
         message = clean(super().__str__())  # messages quote names and the service's words
         return f"{message}; {self.hint}" if self.hint else message
-
-    rule_ids: tuple[str, ...] = ()  # the rules of the service's contract that are broken, such as CAU-06b
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions can be pickled although their constructors are keyword-only.
@@ -224,22 +225,15 @@ class InvalidArgument(SvcError, ValueError):
     """
 
     def __init__(self, parameter: str, rule: str, *, rule_ids: Sequence[str] = (), hint: Hint | None = None) -> None:
-        super().__init__(f"{parameter} {rule}")
-        self.rule_ids, self.hint = tuple(rule_ids), hint
-        self.parameter, self.rule = parameter, rule
+        super().__init__(f"{parameter} {rule}", hint=hint)
+        self.parameter, self.rule, self.rule_ids = parameter, rule, tuple(rule_ids)
 
 
-class _HintedError(SvcError):
-    def __init__(self, message: str, *, hint: Hint | None = None) -> None:
-        super().__init__(message)
-        self.hint = hint
-
-
-class WrongState(_HintedError):
+class WrongState(SvcError):
     """The object cannot be used in this way now: it is not open, is open already, or was closed."""
 
 
-class AccessDenied(_HintedError):
+class AccessDenied(SvcError):
     """The session has no credentials of the kind that the call needs; nothing was sent."""
 
 
@@ -257,9 +251,8 @@ class UnusableFile(SvcError):
     def __init__(
         self, parameter: str, path: PurePath | str, problem: str, *, hint: Hint | None = None, repeatable: bool = False
     ) -> None:
-        super().__init__(f"{parameter} {str(path)[-1_000:]} {problem}")  # no file has a longer name
-        self.parameter, self.path, self.problem = parameter, str(path), problem
-        self.hint, self.repeatable = hint, repeatable
+        super().__init__(f"{parameter} {str(path)[-1_000:]} {problem}", hint=hint)  # no file has a longer name
+        self.parameter, self.path, self.problem, self.repeatable = parameter, str(path), problem, repeatable
 
 
 class WouldWaitTooLong(SvcError):
@@ -535,5 +528,5 @@ class UnusableState(SvcError):
     """
 
     def __init__(self, name: str, problem: str, *, parameter: str | None = None, hint: Hint | None = None) -> None:
-        super().__init__(f"{parameter or 'the shared state'} {name} {problem}")
-        self.parameter, self.name, self.problem, self.hint = parameter, name, problem, hint
+        super().__init__(f"{parameter or 'the shared state'} {name} {problem}", hint=hint)
+        self.parameter, self.name, self.problem = parameter, name, problem

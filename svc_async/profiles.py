@@ -24,6 +24,7 @@ from urllib.request import getproxies, proxy_bypass
 import attrs
 
 from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials, UserCredentials
+from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import Hint, InvalidArgument, UnusableFile
 from svc_async.printable import clean, shorten
 from svc_async.private_files import check_replaceable, create_folder, is_exposed, report_os_error, write_private
@@ -42,7 +43,6 @@ __all__ = [
     "check",
     "check_state_url",
     "default_path",
-    "edit_table",
     "find",
     "find_proxies",
     "find_state_url",
@@ -50,7 +50,6 @@ __all__ = [
     "from_profile",
     "from_variable",
     "is_stored",
-    "parse_settings",
     "remove",
     "set_variables",
     "write",
@@ -109,7 +108,7 @@ def parse_settings(
     Raises:
         InvalidArgument: names the settings that are missing, or the one that cannot be used.
     """
-    origin = _describe_origin(name)
+    origin = str(SessionOrigin(name))
     has_app = any(name in settings for name in (*APP, *CLIENT))
     # Without any setting, the message names those of a user, the most common case.
     has_user = any(name in settings for name in TOKEN) or not (has_app or "bearer_token" in settings)
@@ -158,13 +157,9 @@ def check_state_url(name: str | None, url: str | None) -> str | None:
     raise problem
 
 
-def _describe_origin(name: str | None) -> str:
-    return "the environment" if name is None else f"the profile {name!r}"
-
-
 def _describe_place(name: str | None) -> str:
     """Return what a message adds to the name of a setting; the name of a variable says its place."""
-    return "" if name is None else f"of {_describe_origin(name)} "
+    return "" if name is None else f"of {SessionOrigin(name)} "
 
 
 def _build(

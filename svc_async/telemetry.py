@@ -39,16 +39,7 @@ try:
 except ModuleNotFoundError:
     raise ImportError('svc_async.telemetry needs the extra "otel": pip install "svc-async[otel]"') from None
 
-__all__ = [
-    "SECONDS",
-    "ReceiverTelemetry",
-    "SessionTelemetry",
-    "create_meter",
-    "create_tracer",
-    "instrument",
-    "observe_backlog",
-    "to_nanoseconds",
-]
+__all__ = ["SECONDS", "SessionTelemetry", "create_meter", "create_tracer", "instrument"]
 
 _SCHEMA: Final = "https://opentelemetry.io/schemas/1.37.0"
 """The version of the semantic conventions."""

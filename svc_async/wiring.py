@@ -64,7 +64,6 @@ __all__ = [
     "SessionSettings",
     "SettingsSource",
     "app_of",
-    "open_resources",
 ]
 
 _log = logging.getLogger("svc_async")
@@ -361,9 +360,8 @@ class SessionResources:
             AccessDenied: the credentials are those of an app.
         """
         if not has_user(self.settings.credentials):
-            origin = self.settings.origin
-            place = origin and (f"the profile {origin.profile!r}" if origin.profile else "the environment")
-            raise AccessDenied(f"{NEEDS_USER}{(place and f', which is not in {place}') or ''}", hint=Hint.GIVE_A_USER)
+            place = f", which is not in {self.settings.origin}" if self.settings.origin else ""
+            raise AccessDenied(f"{NEEDS_USER}{place}", hint=Hint.GIVE_A_USER)
         return self.pipeline
 
     @property

@@ -49,7 +49,7 @@ class SingleFlight(Generic[T]):
     _task: "asyncio.Task[T] | None" = None
 
     async def result(self) -> T:
-        """Return what the fetch in progress returns; start one if there is none."""
+        """Return the result of the fetch in progress, or of a new one."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._fetch())
             self._task.add_done_callback(_retrieve_exception)

@@ -71,7 +71,7 @@ _IN_FLIGHT = frozenset({Phase.READY, Phase.INTENDED, Phase.SENDING})
 
 @attrs.define(eq=False, repr=False)  # it has rows
 class _Flight:
-    """What a lane that is busy is doing.
+    """The request of a busy lane, and the task that executes its commands.
 
     Attributes:
         task: executes the commands of the lane.

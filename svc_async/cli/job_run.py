@@ -113,7 +113,7 @@ class _Watch:
 
     @property
     def is_early(self) -> bool:
-        """Whether the job ended before it was finished."""
+        """True if the job ended before it was finished."""
         return self.interrupted or self.error is not None
 
     def count(self) -> Report:

@@ -108,7 +108,7 @@ class JobOutcome:
 
     @property
     def is_early(self) -> bool:
-        """Whether the job ended before it was finished."""
+        """True if the job ended before it was finished."""
         return self.interrupted or self.error is not None
 
     @property

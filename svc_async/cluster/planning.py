@@ -26,17 +26,7 @@ from svc_async.sources.csv_table import CsvLayout
 from svc_async.sources.detect import detect_format
 from svc_async.sources.table_feeds import TableFeed
 
-__all__ = [
-    "CsvRecords",
-    "Cut",
-    "JsonRecords",
-    "TextRecords",
-    "find_cuts",
-    "find_head",
-    "is_splittable",
-    "plan_in_thread",
-    "plan_source",
-]
+__all__ = ["Cut", "plan_in_thread", "plan_source"]
 
 _LONGEST = 4 * MAX_LINE + 1_048_576
 """Bytes without the end of a record; a character has up to four, and the parser allows a mebibyte more."""

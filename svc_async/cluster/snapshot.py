@@ -38,7 +38,7 @@ from svc_async.cluster.planning import plan_in_thread
 from svc_async.errors import SvcError
 from svc_async.sources.blocks.files import unusable
 
-__all__ = ["FragmentSlices", "count_parts", "open_snapshot", "read_fragment"]
+__all__ = ["count_parts", "open_snapshot", "read_fragment"]
 
 _MAX_CONTENT = 268_435_456
 """Bytes of the rows of a fragment, which are in the memory of a worker at once."""

@@ -14,3 +14,6 @@ class SessionOrigin:
     """
 
     profile: str | None = None
+
+    def __str__(self) -> str:
+        return "the environment" if self.profile is None else f"the profile {self.profile!r}"

@@ -42,15 +42,12 @@ from svc_async.wire.route import Blocks
 __all__ = [
     "MAX_ANSWER_BYTES",
     "OTHER_LOOP",
-    "ConnectionBroken",
     "ConnectionUnusable",
     "Connector",
     "Exchange",
-    "ObservedRequest",
     "OpenStream",
     "Timeouts",
     "Transport",
-    "UsedConnections",
     "WireRequest",
 ]
 

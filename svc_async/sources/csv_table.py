@@ -24,7 +24,7 @@ from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import looks_like_data
 from svc_async.users.tables import ColumnarRows
 
-__all__ = ["DELIMITERS", "CsvLayout", "CsvRows", "CsvTable", "LineIndex", "count_lines"]
+__all__ = ["DELIMITERS", "CsvLayout", "CsvTable", "LineIndex", "count_lines"]
 
 _PAUSE = 1_048_576
 """Characters after which a slice ends early."""

@@ -33,7 +33,7 @@ from svc_async.webhooks.stores.inbox import EventStore, EventTypes, StoredEvent,
 if TYPE_CHECKING:
     import asyncpg
 
-__all__ = ["DEFAULT_LEASE", "EventLease", "SharedEvents"]
+__all__ = ["DEFAULT_LEASE", "SharedEvents"]
 
 _log = logging.getLogger("svc_async.state")
 

@@ -392,8 +392,14 @@ class DatabaseFile:
         Raises:
             UnusableFile: the file is locked or damaged, or SQLite reports another error.
         """
+        with self.use() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def use(self) -> Generator[sqlite3.Connection]:
+        """Use the connection within the block while no other thread does, and report errors as `report` does."""
         with self.report(), self.turn:
-            return self.connection.execute(statement, values).fetchall()
+            yield self.connection
 
 
 def lock_path(path: Path) -> Path:
@@ -711,8 +717,8 @@ class FileStore:
         shrink = "PRAGMA incremental_vacuum" if self._location.file_format.shrinks else "VACUUM"
 
         def run() -> None:
-            with self._file.report(), self._file.turn:
-                self._file.connection.executescript(shrink)  # `execute` stops after the first page
+            with self._file.use() as connection:
+                connection.executescript(shrink)  # `execute` stops after the first page
 
         await in_thread(run)
 
@@ -735,8 +741,8 @@ class _FileWriter:
             self._write(dict.fromkeys((kind, number) for number in numbers))
 
     def _write(self, changes: Changes) -> None:
-        with self._file.report(), self._file.turn:
-            _write(changes, self._file.connection)
+        with self._file.use() as connection:
+            _write(changes, connection)
 
 
 def _end_log(connection: sqlite3.Connection) -> None:

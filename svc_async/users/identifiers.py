@@ -26,15 +26,10 @@ __all__ = [
     "HashedTexts",
     "Identifier",
     "InvalidIdentifier",
-    "MatchLines",
     "PartnerId",
-    "compile_lines",
     "hash_lines",
     "hash_lines_one_by_one",
-    "hash_matching",
     "is_hash",
-    "join_lines",
-    "parse_hashes",
     "select_identifiers",
 ]
 

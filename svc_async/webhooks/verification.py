@@ -25,7 +25,6 @@ __all__ = [
     "ADVICE_AFTER_FAILURE",
     "MAX_BODY",
     "OTHER_SECRET",
-    "Advice",
     "CrcSignature",
     "Fields",
     "Headers",

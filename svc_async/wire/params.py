@@ -15,7 +15,6 @@ from svc_async.value_rules import FLAG, MOMENT, SEVERAL, TEXT, ValueRule, is_who
 
 __all__ = [
     "IDS",
-    "MICROS",
     "Param",
     "fill_path",
     "find_wrong_number",

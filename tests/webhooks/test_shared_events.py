@@ -21,6 +21,7 @@ from svc_async.webhooks import Ack, Claim, WebhookReceiver
 from svc_async.webhooks.stores.inbox import StoredEvent
 from tests.support.deliveries import KEY, delivery
 from tests.support.event_stores import open_shared_events
+from tests.support.tasks import wait_until
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
@@ -173,13 +174,7 @@ async def test_a_running_receiver_renews_its_lease(open_events: Open, clock: Vir
             await one._lease.renew()  # what its task does every 15 seconds
         assert await two.claim("a") is Claim.ELSEWHERE
         await machine.advance(seconds=15)
-        await until(lambda: machine.monotonic() < one._lease._trusted_until - 47)
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    """Wait for what real connections do."""
-    while not is_true():  # noqa: ASYNC110 - a database offers nothing to wait for
-        await asyncio.sleep(0.001)
+        await wait_until(lambda: machine.monotonic() < one._lease._trusted_until - 47)
 
 
 class Lossy:
@@ -466,7 +461,7 @@ async def test_a_delivery_that_another_receiver_has_not_handled_yet_is_not_ackno
             assert (answer.status, answer.body) == (503, b"claimed_elsewhere")
             await clock.advance(seconds=60)
             assert (await receiver.handle(*delivery())).status == 200
-            await until(lambda: seen == ["1"])
+            await wait_until(lambda: seen == ["1"])
 
 
 async def test_an_event_of_an_ended_receiver_that_another_one_has_claimed_is_left_to_it(
@@ -515,4 +510,4 @@ async def test_a_running_receiver_takes_over_what_a_killed_one_had_accepted(post
         )
         assert (killed.returncode, killed.stdout) == (-9, "[200, 200]\n"), killed.stderr
         await clock.advance(minutes=15)
-        await until(lambda: sorted(seen) == ["1", "2"])
+        await wait_until(lambda: sorted(seen) == ["1", "2"])

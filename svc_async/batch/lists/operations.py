@@ -251,7 +251,7 @@ class ListDestination(Generic[T]):
         """Remove every identifier of a row, which is in JSON, and every hash from the service's words."""
         values = sorted(_collect_values(msgspec.json.decode(row)), key=len, reverse=True)
         find_value = re.compile("|".join(map(re.escape, values)) or _NOTHING, re.IGNORECASE)
-        # A code or a name may contain a short identifier by chance; a whole word of it is none.
+        # A code or a name may contain a short identifier by chance, but hardly as a whole word.
         find_word = re.compile(rf"(?<!\w)(?:{find_value.pattern})(?!\w)", re.IGNORECASE)
         return attrs.evolve(
             reason,

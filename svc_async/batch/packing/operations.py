@@ -18,8 +18,6 @@ __all__ = [
     "OperationFrame",
     "OperationGroup",
     "PackedRows",
-    "count_operations",
-    "measure_operations",
     "select_rows",
 ]
 
@@ -157,7 +155,7 @@ def measure_operations(template: RowTemplate, overhead: int, operations: int, ro
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What one request may hold.
+    """The limits of one request.
 
     Attributes:
         operations: operations in a request.

@@ -227,7 +227,7 @@ def _count_rows(number: int) -> str:
 
 @attrs.frozen(kw_only=True)
 class SyncReport:
-    """What a sync found, and what became of it.
+    """The plan of a sync, and the outcome of its rows.
 
     Attributes:
         plan: the differences between the source and the list.
@@ -246,7 +246,7 @@ class SyncReport:
 
     @property
     def complete(self) -> bool:
-        """Whether the list is now equal to the source."""
+        """True if the list is now equal to the source."""
         return self.sent.complete and self.removed.complete
 
     def raise_for_failures(self) -> None:
@@ -291,7 +291,7 @@ _OBSERVER = or_none(PLAIN_FUNCTION)
 
 @attrs.frozen(kw_only=True)
 class SyncSettings:
-    """What a sync may do: keywords of `SyncOptions` and `AudienceSyncOptions` in `svc_async.batch.options`.
+    """The settings of a sync: keywords of `SyncOptions` and `AudienceSyncOptions` in `svc_async.batch.options`.
 
     Raises:
         InvalidArgument: a setting breaks its rule.

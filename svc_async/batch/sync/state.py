@@ -49,7 +49,6 @@ from svc_async.value_rules import ValueRule, has_members
 __all__ = [
     "FORMAT",
     "OnPage",
-    "OutcomeQueue",
     "Removals",
     "SelectedRows",
     "SharedSyncs",
@@ -567,7 +566,7 @@ def check_shared(location: object) -> None:
 
 @asynccontextmanager
 async def open_sync_state(location: StateLocation, target: str) -> AsyncGenerator[SyncState]:
-    """Open the state of a list; it is created if there is none.
+    """Open the state of a list, or create it.
 
     Args:
         location: where it is.

@@ -33,7 +33,7 @@ from svc_async.clock import Clock
 from svc_async.errors import BatchError, Sent, SvcError
 from svc_async.wire.route import Request
 
-__all__ = ["Sync", "SyncCourse", "SyncTarget"]
+__all__ = ["Sync", "SyncTarget"]
 
 
 @attrs.define

@@ -71,7 +71,7 @@ JSON_VERSION = 1
 
 @attrs.define
 class JsonOutput:
-    """What the running command prints.
+    """The output of the running command.
 
     Attributes:
         command: its name, such as `accounts list`.

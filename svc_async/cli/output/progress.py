@@ -21,7 +21,7 @@ from svc_async.governor.governor import BucketState, Governor
 from svc_async.jobs.limits import JobLimit
 from svc_async.sources.source import ReplayableSource
 
-__all__ = ["Bars", "Display", "Lines", "PhaseBars", "open_display"]
+__all__ = ["Bars", "Display", "Lines", "open_display"]
 
 _LEAST_ELAPSED = 5.0
 """Seconds of a phase in which its speed says little: invalid rows have a result at once, others with an answer."""

@@ -27,7 +27,7 @@ from svc_async.sources.source import UnparsedRow
 from svc_async.state.jobs import JobStore, make_damage_error
 from svc_async.users.tables import Rows
 
-__all__ = ["ROW_MEMORY", "RowMemory", "follow_run", "send_shard"]
+__all__ = ["RowMemory", "follow_run", "send_shard"]
 
 
 class RowMemory:

@@ -14,7 +14,7 @@ from msgspec import Meta
 from svc_async.sandbox.refusal import Problem, Refusal
 from svc_async.sandbox.server.faults import Fault, Faults, Injection, Plan, Stage
 
-__all__ = ["KINDS", "FaultKind", "arm", "describe", "describe_kind"]
+__all__ = ["KINDS", "arm", "describe", "describe_kind"]
 
 _MOST_ARMED = 100
 

@@ -23,7 +23,7 @@ from svc_async.sandbox.refusal import Problem, Refusal
 from svc_async.sandbox.server.rendering import OpenResponse, Reply, render_json
 from svc_async.sandbox.server.request_log import LoggedRequest
 
-__all__ = ["FILES", "REQUESTS_SHOWN", "Feed", "Inspector", "read_page", "serve_feed"]
+__all__ = ["FILES", "REQUESTS_SHOWN", "Feed", "Inspector", "read_page"]
 
 REQUESTS_SHOWN = 2_000
 _DELIVERIES_SHOWN = 500

@@ -27,7 +27,6 @@ from svc_async.sandbox.state.store import format_milliseconds, format_time
 
 __all__ = [
     "describe_attempt",
-    "describe_body",
     "describe_delivery",
     "describe_options",
     "describe_present",

@@ -32,7 +32,6 @@ __all__ = [
     "UnmappedUrl",
     "Verdict",
     "is_public",
-    "make_socket_factory",
 ]
 
 _NAT64 = IPv6Network("64:ff9b::/96")

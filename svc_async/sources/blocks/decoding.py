@@ -15,15 +15,7 @@ from types import MappingProxyType
 from svc_async.errors import Hint, InvalidArgument, UnusableFile
 from svc_async.sources.blocks.files import ByteReader, Input, unusable
 
-__all__ = [
-    "BLOCK_SIZE",
-    "MAX_LINE",
-    "TextReader",
-    "describe_other_format",
-    "is_binary",
-    "propose_encoding",
-    "split_lines",
-]
+__all__ = ["BLOCK_SIZE", "MAX_LINE", "TextReader", "describe_other_format", "split_lines"]
 
 _LATIN = ("cp1252", "cp1250", "cp850", "cp852", "mac_roman")
 _OTHER_SCRIPTS = (

@@ -22,15 +22,11 @@ from typing import Any, BinaryIO, Protocol, Self, TypeVar
 from svc_async.errors import Hint, UnusableFile
 
 __all__ = [
-    "MAX_MAGIC",
-    "MAX_WINDOW",
     "ByteReader",
     "FileInput",
     "Input",
-    "MissingLibrary",
     "SpooledInput",
     "compute_digest",
-    "open_decompressed",
     "open_input",
     "open_shared",
     "unusable",

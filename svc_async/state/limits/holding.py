@@ -10,17 +10,7 @@ from svc_async.governor.rate_headers import RateLimitHeaders
 from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.windows import Demand, Window, is_even
 
-__all__ = [
-    "Holding",
-    "KnownCount",
-    "Lease",
-    "LeaseReport",
-    "LeaseRequest",
-    "SharedLimit",
-    "Usage",
-    "make_share",
-    "scale_headers",
-]
+__all__ = ["Holding", "Lease", "LeaseReport", "LeaseRequest", "SharedLimit", "Usage", "make_share", "scale_headers"]
 
 
 @attrs.frozen(kw_only=True)

@@ -19,7 +19,7 @@ from svc_async.batch.sync.pages.page import KEY_SIZE, REST_SIZE, count_pages, fi
 from svc_async.batch.sync.plan import Entries, has_name
 from svc_async.errors import UnusableFile
 
-__all__ = ["Blobs", "Buckets", "ServiceKeys", "Spill", "report_unwritable"]
+__all__ = ["Blobs", "ServiceKeys", "Spill", "report_unwritable"]
 
 _MIN_BUCKETS = 256
 _KEPT_ROWS = 32_768
