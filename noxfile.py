@@ -171,7 +171,7 @@ def workflows(session: nox.Session) -> None:
 def release(session: nox.Session) -> None:
     """Build and check what a release uploads; compare the API with the last one (`-- --tag vX`, `-- --write-api`)."""
     session.install("-e", ".", *nox.project.dependency_groups(PYPROJECT, "release"))
-    session.run("python", "-m", "tests.release", *session.posargs)
+    session.run("python", "-m", "tests.campaigns.release", *session.posargs)
     if "--write-api" in session.posargs:
         return
     installed = Path(session.create_tmp(), "installed")  # the wheel with what it needs, for the bill of materials
@@ -186,7 +186,7 @@ def release(session: nox.Session) -> None:
 def audit(session: nox.Session) -> None:
     """Compare all dependencies with the database of known vulnerabilities, and say so where it cannot be reached."""
     _install(session, "audit", extras="cli,cluster,fast,feeds,phone,postgres")
-    session.run("python", "-m", "tests.release.audit")
+    session.run("python", "-m", "tests.campaigns.release.audit")
 
 
 @nox.session
@@ -224,7 +224,7 @@ def recipes(session: nox.Session) -> None:
 def site(session: nox.Session) -> None:
     """Build the documentation site into dist/site and check its links, its anchors and its navigation."""
     session.install("-e", ".", *nox.project.dependency_groups(PYPROJECT, "site"))
-    session.run("python", "-m", "tests.site")
+    session.run("python", "-m", "tests.campaigns.site")
 
 
 @nox.session
@@ -245,14 +245,14 @@ def demo_cluster(session: nox.Session) -> None:
 def bounds(session: nox.Session) -> None:
     """Measure the memory and the time that hostile inputs take, each in a process of its own."""
     _install(session, "test")
-    _run_pytest(session, "--timeout", "300", "tests/bounds")
+    _run_pytest(session, "--timeout", "300", "tests/campaigns/bounds")
 
 
 @nox.session
 def browser(session: nox.Session) -> None:
     """Open the pages of the project in a Chromium of this machine, or in the one that SVC_TEST_CHROMIUM names."""
     _install(session, "test", "browser")
-    session.run("pytest", "--timeout", "180", "tests/browser", *session.posargs)
+    session.run("pytest", "--timeout", "180", "tests/campaigns/browser", *session.posargs)
 
 
 @nox.session
@@ -266,29 +266,29 @@ def plugin(session: nox.Session) -> None:
 def crash(session: nox.Session) -> None:
     """Kill clients for some minutes (`-- --seed N --minutes M`), and compare the state of the service with a model."""
     _install(session, "test")
-    session.run("python", "-m", "tests.crash", *session.posargs)
+    session.run("python", "-m", "tests.campaigns.crash", *session.posargs)
 
 
 @nox.session
 def limits(session: nox.Session) -> None:
     """Share rate limits between processes, simulated for hours and real for minutes (`-- --only PART`)."""
     _install(session, "test")
-    session.run("python", "-m", "tests.limits", *session.posargs)
+    session.run("python", "-m", "tests.campaigns.limits", *session.posargs)
 
 
 @nox.session(name="crash-cluster")
 def crash_cluster(session: nox.Session) -> None:
     """Kill the workers of a real cluster (`-- --minutes M --pause SECONDS`), and compare the service with a model."""
     _install(session, "test")
-    session.run("python", "-m", "tests.crash.live_deaths")
-    session.run("python", "-m", "tests.crash.live_cluster", *session.posargs)
+    session.run("python", "-m", "tests.campaigns.crash.live_deaths")
+    session.run("python", "-m", "tests.campaigns.crash.live_cluster", *session.posargs)
 
 
 @nox.session
 def mutants(session: nox.Session) -> None:
     """Change random places of the client, and count the changes that no test of the same package notices."""
     _install(session, "test-long", "mutants")
-    session.run("python", "-m", "tests.mutants", *session.posargs)
+    session.run("python", "-m", "tests.campaigns.mutants", *session.posargs)
 
 
 @nox.session

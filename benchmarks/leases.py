@@ -9,8 +9,8 @@ from benchmarks.measure import Figure, Scale, at_most
 from svc_async.state import SharedState
 from svc_async.state.limits.holding import LeaseReport, LeaseRequest, SharedLimit
 from svc_async.state.limits.postgres_leases import PostgresLeases
-from tests.limits.controls import lease_by_model
-from tests.limits.simulation import Simulation, simulate
+from tests.campaigns.limits.controls import lease_by_model
+from tests.campaigns.limits.simulation import Simulation, simulate
 from tests.support.postgres import start_postgres
 
 __all__ = ["measure"]

@@ -30,7 +30,7 @@ settings.load_profile("any machine")
 
 
 _HERE = Path(__file__).parent
-_OWN_SESSIONS = {"bounds", "browser", "lint", "pytest_plugin", "recipes"}
+_OWN_SESSIONS = {_HERE / name for name in ("campaigns/bounds", "campaigns/browser", "lint", "pytest_plugin", "recipes")}
 """Folders for which nox has a session each: their tests run where the command line names them."""
 _MOST_SHORT = 10
 """Cases of one function; those that follow run with the long ones."""
@@ -38,7 +38,7 @@ _MOST_SHORT = 10
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the folders that have a session of their own, unless they or what is in them was asked for."""
-    if collection_path.parent != _HERE or collection_path.name not in _OWN_SESSIONS:
+    if collection_path not in _OWN_SESSIONS:
         return None
     asked = (config.invocation_params.dir / argument.partition("::")[0] for argument in config.args)
     return None if any(path.is_relative_to(collection_path) for path in asked) else True

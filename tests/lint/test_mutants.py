@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import find_tests, list_packages
-from tests.mutants.equivalents import read_equivalents
-from tests.mutants.places import find_in_module, find_mutants, sample
+from tests.campaigns.mutants.__main__ import find_tests, list_packages
+from tests.campaigns.mutants.equivalents import read_equivalents
+from tests.campaigns.mutants.places import find_in_module, find_mutants, sample
 
 ROOT = Path(__file__).parents[2]
 

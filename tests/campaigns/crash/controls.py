@@ -1,0 +1,220 @@
+"""Jobs without one of their protections: each of them must do damage, or the trials would prove nothing."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from svc_async.batch import uploader
+from svc_async.batch.destination import Verdict
+from svc_async.batch.journal.journal import JournalLedger
+from svc_async.batch.lane import Command, Event, Lane, Resumed
+from svc_async.batch.ledger import Ledger
+from svc_async.batch.lists.operations import ListDestination
+from svc_async.batch.sync.audience import AudienceTarget
+from svc_async.batch.sync.pages import compare
+from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
+from svc_async.batch.sync.state import SyncState
+from svc_async.store import postgres
+from svc_async.wire import outcome
+from svc_async.wire.outcome import Effect, Outcome, Repeat
+from tests.campaigns.crash.batch_jobs import Options
+from tests.campaigns.crash.client import Place
+from tests.campaigns.crash.trial import Setting
+
+__all__ = ["CONTROLS", "Control"]
+
+_HANDLE = Lane.handle
+_REMOVALS = Action.REMOVE | Action.REMOVE_LATER
+_GATEWAY = {"500": 1.0, "502": 1.0, "504": 1.0, "408": 1.0, "503": 1.0}
+_LOST = {"closed": 1.0, "reset": 1.0}
+
+
+@attrs.frozen
+class Control:
+    """A job without a protection.
+
+    Attributes:
+        kind: the kind of job.
+        options: what differs in the job.
+        prepare: removes the protection, in the process of a client.
+        protected: what the same job needs to do no damage, in place of `options`.
+        kills: how many clients are killed.
+        rests: whether time passes between two clients.
+        stops: the share of them that is stopped instead, and continued later.
+        places: where they are killed.
+        spoils: whether it is the state that is damaged, so that a job that refuses it counts as well.
+    """
+
+    kind: str
+    options: Options = attrs.field(factory=Options)
+    prepare: Callable[[], None] = lambda: None
+    protected: Options | None = None
+    kills: int = 0
+    rests: bool = True
+    stops: float = 0.0
+    places: Sequence[Place] = ("late",)
+    spoils: bool = False
+
+    @property
+    def setting(self) -> Setting:
+        """The conditions of its trials."""
+        return Setting(
+            kills=self.kills,
+            stops=self.stops,
+            rests=self.rests,
+            prepare=self.prepare,
+            places=self.places,
+            cancels=False,
+        )
+
+
+def _trust_counts() -> None:
+    _change(ListDestination, "evaluate", lambda *_: Verdict())
+
+
+def _resume_at_once() -> None:
+    def handle(lane: Lane, event: Event) -> Command | None:
+        return _HANDLE(lane, attrs.evolve(event, pause=0.0) if isinstance(event, Resumed) else event)
+
+    _change(Lane, "handle", handle)
+
+
+def _believe_gateways() -> None:
+    rows = dict(vars(outcome)["_BY_STATUS"])
+    rows |= {int(status): (rows[int(status)][0], Outcome(Effect.NONE, Repeat.ALWAYS), False) for status in _GATEWAY}
+    _change(outcome, "_BY_STATUS", rows)
+
+
+def _add_without_removal() -> None:
+    _change(AudienceTarget, "replaces", property(lambda _: False))
+
+
+def _ignore_shared_identifiers() -> None:
+    _change(AudienceTarget, "find_linked", None)
+
+
+def _trust_doubt() -> None:
+    def decide_without_removal(flags: int, *others: Any, **keywords: Any) -> Decision:
+        decision = decide(flags, *others, **keywords)
+        is_kept = flags & DOUBT and decision.action & Action.UPSERT
+        return attrs.evolve(decision, action=decision.action & ~_REMOVALS) if is_kept else decision
+
+    _change(compare, "decide", decide_without_removal)
+
+
+def _sync_at_once() -> None:
+    _change(SyncState, "find_rest", lambda *_: 0.0)
+
+
+def _take_any_source() -> None:
+    async def accept(*_: Any) -> None:
+        pass
+
+    _change(JournalLedger, "_check_source", accept)
+
+
+def _send_whenever() -> None:
+    _change(SyncState, "check_sendable", lambda *_: None)
+
+
+def _send_batches_whenever() -> None:
+    _change(JournalLedger, "check_sendable", lambda *_: None)
+
+
+def _keep_epoch() -> None:
+    _change(postgres, "_TAKE_UP", vars(postgres)["_TAKE_UP"].replace("epoch + 1", "epoch"))
+
+
+def _keep_no_journal() -> None:
+    _change(uploader, "_create_ledger", lambda *_: Ledger())
+
+
+def _change(owner: Any, name: str, value: Any) -> None:
+    setattr(owner, name, value)
+
+
+CONTROLS: Mapping[str, Control] = {
+    "lanes": Control(
+        "upload",
+        Options(limits=False, keys=8, share=0.4, weights=_LOST, call={"ordering": "none"}),
+        protected=Options(limits=False, keys=8, share=0.4, weights=_LOST),
+    ),
+    "counts": Control("upload", Options(limits=False, share=0.3, weights={"partial": 1.0}), _trust_counts),
+    "quarantine": Control(
+        "upload",
+        Options(limits=False, keys=8, share=0.4, weights=_LOST, call={"quarantine": 0.0}),
+        protected=Options(limits=False, keys=8, share=0.4, weights=_LOST),
+    ),
+    "wait after a resume": Control(
+        "upload", Options(limits=False, keys=8, share=0.2, weights=_LOST), _resume_at_once, kills=6
+    ),
+    "doubt about gateways": Control(
+        "upload", Options(limits=False, keys=8, share=0.4, weights=_GATEWAY), _believe_gateways
+    ),
+    "comparison with the source of a finished journal": Control(
+        "removal", Options(limits=False, share=0.0, reuse=1.0), _take_any_source
+    ),
+    "removal before a change": Control(
+        "sync",
+        Options(limits=False, keys=30, share=0.05, weights=_LOST, changed=1.0, nights=1),
+        _add_without_removal,
+    ),
+    "repeats of who shares identifiers": Control(
+        "sync", Options(limits=False, keys=30, share=0.0, changed=1.0, nights=2), _ignore_shared_identifiers
+    ),
+    "removal of who is in doubt": Control(
+        "sync",
+        Options(limits=False, keys=30, share=0.1, weights=_LOST, changes=1.0, changed=1.0, nights=1),
+        _trust_doubt,
+        kills=4,
+        places=("applied", "answered", "late"),
+    ),
+    "wait between syncs": Control(
+        "sync",
+        Options(limits=False, keys=30, share=0.1, weights=_LOST, changes=1.0, changed=1.0, nights=1),
+        _sync_at_once,
+        kills=6,
+        rests=False,
+    ),
+    "check before the bytes of a job": Control(
+        "shared upload",
+        Options(limits=False, keys=8, share=0.0, reuse=0.0),
+        _send_batches_whenever,
+        kills=12,
+        stops=1.0,
+        places=("connected",),
+    ),
+    "epoch of a job": Control(
+        "shared upload",
+        Options(limits=False, keys=8, share=0.0, reuse=0.0),
+        _keep_epoch,
+        kills=12,
+        stops=1.0,
+        places=("statement", "connected"),
+    ),
+    "journal in a database": Control(
+        "shared upload",
+        Options(limits=False, keys=8, share=0.3, weights=_LOST, reuse=0.0),
+        _keep_no_journal,
+        kills=12,
+        rests=False,
+    ),
+    "check before the bytes of a sync": Control(
+        "shared sync",
+        Options(limits=False, keys=20, share=0.1, weights=_LOST, changes=1.0, changed=0.8, nights=5),
+        _send_whenever,
+        kills=12,
+        stops=1.0,
+        places=("connected",),
+    ),
+    "epoch of a sync": Control(
+        "shared sync",
+        Options(limits=False, keys=20, share=0.1, weights=_LOST, changes=1.0, changed=0.2, nights=3),
+        _keep_epoch,
+        kills=8,
+        stops=1.0,
+        places=("connected", "answered", "received"),
+        spoils=True,
+    ),
+}
