@@ -25,7 +25,7 @@ from benchmarks.measure import (
     measure_pairs,
 )
 from svc_async import Rows
-from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.lists.audience_users import AudienceUsers
 
 __all__ = ["count_users", "join_emails", "measure_emails", "measure_four"]
 

@@ -11,8 +11,8 @@ from benchmarks.fake_transport import Service, build_pipeline
 from benchmarks.limit_use import MinuteCounter
 from benchmarks.measure import Figure, Scale, at_least, at_most
 from svc_async import Columns, Governor
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.settings import JobSizes
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import VirtualClock
 
 __all__ = ["measure"]

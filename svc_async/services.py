@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from svc_async.ads.tailored_audience_permissions import TailoredAudiencePermissions
     from svc_async.ads.video_conversation_cards import VideoConversationCards
     from svc_async.batch.job import ClusterRunner
-    from svc_async.batch.lists.audience_users import AudienceUsers
-    from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
-    from svc_async.batch.products.products import Products
+    from svc_async.lists.audience_users import AudienceUsers
+    from svc_async.lists.do_not_reach_users import DoNotReachUsers
+    from svc_async.lists.products import Products
     from svc_async.platform.activity import Activity
     from svc_async.platform.filtered_stream import FilteredStream
     from svc_async.platform.oauth1_flow import OAuth1Flow
@@ -88,14 +88,14 @@ _HOME_OF = {
     "AdvertiserBusinessCategories": "svc_async.ads.advertiser_business_categories",
     "AudienceEstimate": "svc_async.ads.audience_estimate",
     "AudienceOperatorType": "svc_async.ads.audience_estimate",
-    "AudienceUsers": "svc_async.batch.lists.audience_users",
+    "AudienceUsers": "svc_async.lists.audience_users",
     "Cards": "svc_async.ads.cards",
     "ClusterRunner": "svc_async.batch.job",
     "CuratedCategories": "svc_async.ads.curated_categories",
     "CustomAudiences": "svc_async.ads.custom_audiences",
     "DoNotReachList": "svc_async.ads.do_not_reach_lists",
     "DoNotReachLists": "svc_async.ads.do_not_reach_lists",
-    "DoNotReachUsers": "svc_async.batch.lists.do_not_reach_users",
+    "DoNotReachUsers": "svc_async.lists.do_not_reach_users",
     "Features": "svc_async.ads.features",
     "FilteredStream": "svc_async.platform.filtered_stream",
     "KeywordInsightsSearch": "svc_async.ads.keyword_insights",
@@ -108,7 +108,7 @@ _HOME_OF = {
     "PollCards": "svc_async.ads.poll_cards",
     "Posts": "svc_async.ads.posts",
     "ProductCatalogs": "svc_async.ads.product_catalogs",
-    "Products": "svc_async.batch.products.products",
+    "Products": "svc_async.lists.products",
     "ProductSets": "svc_async.ads.product_sets",
     "TailoredAudiencePermissions": "svc_async.ads.tailored_audience_permissions",
     "TargetedAudienceEntry": "svc_async.ads.custom_audiences",

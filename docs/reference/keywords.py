@@ -13,9 +13,9 @@ import attrs
 
 from svc_async.batch import options
 from svc_async.batch.job import TargetSpec, read_job
-from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
-from svc_async.batch.products.products import Products
+from svc_async.lists.audience_users import AudienceUsers
+from svc_async.lists.do_not_reach_users import DoNotReachUsers
+from svc_async.lists.products import Products
 
 PAGE = Path(__file__).with_name("keywords.md")
 

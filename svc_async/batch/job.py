@@ -5,8 +5,7 @@ convert it to and from values for JSON: a journal keeps it so, for whoever resum
 to one process, and a job holds no session and no credentials.
 """
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -17,13 +16,12 @@ import attrs
 import msgspec
 
 from svc_async.batch.journal.journal import JournalPath
+from svc_async.batch.plan import SyncObservers, SyncSettings
 from svc_async.batch.report import Report
 from svc_async.batch.settings import BatchSettings, Reading
-from svc_async.batch.sync.plan import SyncObservers, SyncSettings
-from svc_async.batch.sync.snapshot import Snapshot
-from svc_async.batch.sync.state import StateLocation
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import Hint, InvalidArgument
+from svc_async.store.records import RecordLocation
 from svc_async.value_rules import TEXT, instance_of, one_of, or_none, refuse_unknown
 
 __all__ = [
@@ -33,7 +31,9 @@ __all__ = [
     "JobNote",
     "ListKind",
     "Operation",
+    "SharedSyncs",
     "SourceSpec",
+    "StateLocation",
     "TargetSpec",
     "from_plain",
     "import_cluster",
@@ -82,6 +82,22 @@ class ClusterClient(Protocol):
     def asynchronous(self) -> bool:
         """Whether its methods are awaited."""
         ...
+
+
+class SharedSyncs(Protocol):
+    """The states of any number of lists; a `SharedState` is one."""
+
+    def open_sync_tables(self, target: str) -> RecordLocation:
+        """Return where the state of a list is kept.
+
+        Args:
+            target: the list and its host.
+        """
+        ...
+
+
+StateLocation = str | Path | SharedSyncs
+"""The path of a file, one for each list; or the shared state, which has all of them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -341,12 +357,6 @@ class ClusterRunner:
             observers=job.observers,
         )
         return reports[0]
-
-    @asynccontextmanager
-    async def open_snapshot(self, job: Job) -> AsyncGenerator[Snapshot]:
-        """Have the workers read the rows for a sync; exceptions as in `sync`. The workers need no session."""
-        async with import_cluster("snapshot").open_snapshot(job) as snapshot:
-            yield snapshot
 
 
 def import_cluster(name: str, *, extra: str = "cluster") -> ModuleType:

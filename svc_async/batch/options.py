@@ -6,9 +6,9 @@ from typing import TypedDict
 
 from svc_async.batch.job import ClusterClient
 from svc_async.batch.journal.journal import JournalPath
+from svc_async.batch.plan import Plan
 from svc_async.batch.report import Failure, Progress, Receipt
 from svc_async.batch.settings import Ordering
-from svc_async.batch.sync.plan import Plan
 from svc_async.users.encoding import BadIdentifiers
 
 __all__ = [

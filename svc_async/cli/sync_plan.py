@@ -11,16 +11,15 @@ import attrs
 
 from svc_async import profiles
 from svc_async.ads.products import MAX_PRODUCTS
-from svc_async.batch.job import Job, TargetSpec
-from svc_async.batch.lists.user_list import USER_LIMITS
-from svc_async.batch.sync.plan import Plan
-from svc_async.batch.sync.state import StateLocation
+from svc_async.batch.job import Job, StateLocation, TargetSpec
+from svc_async.batch.plan import Plan
 from svc_async.cli.exit_codes import Exit, describe, exit_of, explain
 from svc_async.cli.options import RunFlags
 from svc_async.cli.output.console import count, format_duration, name_count, print_error, show, show_json
 from svc_async.cli.output.unused_columns import list_unused
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import find_job_limit
+from svc_async.lists.user_list import USER_LIMITS
 from svc_async.private_files import create_folder, report_os_error, state_folder
 from svc_async.session import Session
 from svc_async.sources.source import ReplayableSource

@@ -26,10 +26,6 @@ import msgspec
 from svc_async.batch.job import Job
 from svc_async.batch.packing.positions import PlainRun, Positions
 from svc_async.batch.report import Failure, Progress
-from svc_async.batch.sync.pages.spill import Blobs
-from svc_async.batch.sync.product_slices import pack_products
-from svc_async.batch.sync.snapshot import Snapshot, SnapshotSlice
-from svc_async.batch.sync.user_slices import pack_users
 from svc_async.cluster.clients import ClusterFailed, check_client, check_workers, describe_error, release
 from svc_async.cluster.encode import create_encoder
 from svc_async.cluster.fragments import list_places, open_fragment, read_slices
@@ -37,6 +33,10 @@ from svc_async.cluster.plan import Fragment, SourcePlan
 from svc_async.cluster.planning import plan_in_thread
 from svc_async.errors import SvcError
 from svc_async.sources.blocks.files import unusable
+from svc_async.sync.pages.spill import Blobs
+from svc_async.sync.product_slices import pack_products
+from svc_async.sync.snapshot import Snapshot, SnapshotSlice
+from svc_async.sync.user_slices import pack_users
 
 __all__ = ["count_parts", "open_snapshot", "read_fragment"]
 

@@ -8,13 +8,13 @@ from typing import Any, cast
 import attrs
 
 from svc_async.batch.job import Job, TargetSpec
-from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
-from svc_async.batch.products.products import Products
+from svc_async.batch.plan import SyncReport
 from svc_async.batch.report import Report
-from svc_async.batch.sync.plan import SyncReport
 from svc_async.cancellation import in_thread
 from svc_async.errors import InvalidArgument
+from svc_async.lists.audience_users import AudienceUsers
+from svc_async.lists.do_not_reach_users import DoNotReachUsers
+from svc_async.lists.products import Products
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT, open_feed, open_source
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS

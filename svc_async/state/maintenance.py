@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from svc_async.batch.sync.pages.records import ABOUT
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import Hint, InvalidArgument, UnusableState
 from svc_async.state.jobs import prune_jobs
@@ -14,6 +13,7 @@ from svc_async.state.journals import JournalSummary, list_journals, prune_journa
 from svc_async.state.migrations import LATEST, read_version
 from svc_async.store.postgres import Database
 from svc_async.store.records import DamagedRecord, decode
+from svc_async.sync.pages.records import ABOUT
 from svc_async.value_rules import DURATION
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Report
+from svc_async.lists.audience_users import AudienceUsers
 from tests.support.fake_service import LOST, FakeService, Outcome, adds_up
 from tests.support.properties import FEWER
 

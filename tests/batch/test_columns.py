@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from svc_async import BatchError, Columns, InvalidArgument, Rows
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Report
 from svc_async.handles import CustomAudienceHandle
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sources.rows import from_arrow
 from tests.support.clock import MachineClock
 from tests.support.fake_service import FakeService

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.lists.members import Members
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.errors import ErrorDetail
+from svc_async.lists.audience_users import AudienceUsers
+from svc_async.lists.members import Members
 from svc_async.users.tables import Rows
 from tests.support.fake_service import FakeService, Outcome, adds_up, make_error
 from tests.support.user_operations import hash_value

@@ -8,13 +8,13 @@ from typing import Any
 import attrs
 import pytest
 
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes
 from svc_async.batch.source import slice_rows
 from svc_async.engine.memory import MemoryBudget
 from svc_async.errors import BatchError
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.users.tables import Rows
 from tests.support.fake_service import (
     LOST,

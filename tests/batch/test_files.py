@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.errors import BatchError, Hint, InvalidArgument, UnusableFile
+from svc_async.lists.audience_users import AudienceUsers
+from svc_async.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.sandbox import Sandbox
 from svc_async.session import Session
 from svc_async.wire.outcome import api_error

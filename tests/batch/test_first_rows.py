@@ -12,8 +12,8 @@ import pytest
 
 from svc_async import BatchError, InvalidArgument, Rows, Session
 from svc_async.ads.products import ProductUpsertResult, ProductUpsertStatus
-from svc_async.batch.products.products import Products
 from svc_async.handles import AccountHandle
+from svc_async.lists.products import Products
 from svc_async.sandbox import Sandbox
 from svc_async.sources.rows import from_cursor
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.lists.user_list import USER_LIMITS
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Report
 from svc_async.batch.settings import JobSizes
 from svc_async.engine.memory import MEMORY, MemoryBudget
 from svc_async.errors import BatchError
+from svc_async.lists.audience_users import AudienceUsers
+from svc_async.lists.user_list import USER_LIMITS
 from svc_async.users.tables import Rows
 from tests.support.fake_service import LOST, FakeService, make_error
 

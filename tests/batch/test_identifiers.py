@@ -8,10 +8,10 @@ import pytest
 from svc_async.ads.custom_audiences import AudienceUser
 from svc_async.ads.dicts import DoNotReachMemberDict, MemberDict
 from svc_async.ads.do_not_reach_lists import DoNotReachUser
-from svc_async.batch.sync.user_slices import KINDS as NUMBERS_IN_STATES
 from svc_async.errors import InvalidArgument
 from svc_async.sandbox.api.ads import custom_audiences as sandbox_audience_calls
 from svc_async.sandbox.state import audiences as sandbox_audiences
+from svc_async.sync.user_slices import KINDS as NUMBERS_IN_STATES
 from svc_async.users.digest_column import DigestColumn, TextColumn, escape_column, hash_column
 from svc_async.users.identifiers import (
     IDENTIFIERS,

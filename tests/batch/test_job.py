@@ -9,8 +9,8 @@ import pytest
 
 from svc_async import InvalidArgument
 from svc_async.batch.job import Job, SourceSpec, TargetSpec, from_plain, to_plain
+from svc_async.batch.plan import SyncObservers, SyncSettings
 from svc_async.batch.settings import BatchSettings, Reading
-from svc_async.batch.sync.plan import SyncObservers, SyncSettings
 
 AUDIENCE = TargetSpec(kind="audience", account_id="18ce54d4x5t", list_id="1nmth")
 CATALOG = TargetSpec(kind="catalog", list_id="c1")

@@ -16,10 +16,10 @@ from svc_async.batch.job import Job, SourceSpec, TargetSpec, from_plain
 from svc_async.batch.journal.file import FORMAT
 from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.journal.record import JournalRecord, Moment
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, UnusableFile
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import VirtualClock
 from tests.support.fake_service import LOST, FakeService, adds_up, answer_counts, make_error, make_members
 from tests.support.journals import FAST, Death, make_journal

@@ -5,11 +5,11 @@ import asyncio
 import attrs
 import pytest
 
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes
 from svc_async.engine.memory import MEMORY, MemoryBudget
 from svc_async.errors import InvalidArgument
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.session import Session
 from svc_async.users.tables import Rows

@@ -5,9 +5,9 @@ import asyncio
 import attrs
 import pytest
 
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.operations import Limits
 from svc_async.errors import BatchError
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import VirtualClock
 from tests.support.fake_service import FakeService, adds_up, make_error, make_members
 from tests.support.tasks import wait_until

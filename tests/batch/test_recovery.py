@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Progress, Receipt, Report
 from svc_async.errors import (
@@ -18,6 +17,7 @@ from svc_async.errors import (
     TimedOut,
     UnexpectedAnswer,
 )
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.session import Session
 from tests.support.fake_service import (

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Failure
 from svc_async.errors import BatchError, ErrorDetail, Forbidden
+from svc_async.lists.audience_users import AudienceUsers
 from tests.support.fake_service import FakeService, Operations, make_error, make_members
 from tests.support.journaled_uploads import create_users
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 
+from svc_async.batch.plan import Plan, SyncReport
 from svc_async.batch.report import Failure, Report
-from svc_async.batch.sync.plan import Plan, SyncReport
 from tests.support.html import HtmlReader
 
 REPORT = Report(

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from svc_async.batch.lists.audience_users import AudienceUsers
-from svc_async.batch.products.products import Products
+from svc_async.lists.audience_users import AudienceUsers
+from svc_async.lists.products import Products
 from tests.support.fake_catalog import FakeCatalog
 from tests.support.fake_service import FakeService
 

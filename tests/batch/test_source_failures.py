@@ -9,11 +9,11 @@ import attrs
 import pytest
 
 from svc_async import BatchError, Rows
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.errors import Sent
 from svc_async.handles import CustomAudienceHandle
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Sandbox
 from svc_async.sources.detect import open_source
 

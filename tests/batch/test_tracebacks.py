@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from svc_async import SvcError
-from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.lists.audience_users import AudienceUsers
 from tests.support.fake_service import FakeService, make_error
 from tests.support.journaled_uploads import create_users
 from tests.support.tracebacks import find_shown

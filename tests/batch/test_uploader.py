@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.errors import BatchError, InvalidArgument
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import VirtualClock
 from svc_async.users.tables import Rows
 from tests.support.fake_service import (

@@ -14,15 +14,15 @@ import pytest
 from distributed import Client, Scheduler, Worker
 
 from svc_async import BatchError
-from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.plan import SyncReport
 from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import Reading
-from svc_async.batch.sync.plan import SyncReport
 from svc_async.cluster.clients import ClusterFailed
 from svc_async.cluster.files import SourceUnavailable
 from svc_async.cluster.planning import plan_source
 from svc_async.cluster.snapshot import count_parts, read_fragment
 from svc_async.errors import TakenUpElsewhere, UnusableFile
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Fault
 from svc_async.sandbox.server.faults import FaultTarget
 from svc_async.sandbox.server.rendering import Reply

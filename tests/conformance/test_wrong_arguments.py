@@ -17,8 +17,8 @@ import pytest
 import svc_async
 from svc_async import AppCredentials, Governor, Retries, Session, SvcError, Timeouts, UserCredentials
 from svc_async.batch.job import Job, SourceSpec, TargetSpec
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.events.router import EventRouter
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.platform.webhooks import ReplayTerms
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
 from svc_async.sources.detect import list_columns, open_feed, open_source

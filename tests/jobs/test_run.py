@@ -8,9 +8,9 @@ import pytest
 from svc_async import BatchError, InvalidArgument, Journals, Session
 from svc_async.batch.job import Job, ListKind, SourceSpec, TargetSpec, from_plain
 from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.plan import SyncObservers, SyncReport
 from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import BatchSettings, Reading
-from svc_async.batch.sync.plan import SyncObservers, SyncReport
 from svc_async.errors import ApiError, UnusableFile
 from svc_async.jobs.limits import find_job_limit, requests_per_minute
 from svc_async.jobs.run import check_access, open_rows, run

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from svc_async import InvalidArgument, Session
-from svc_async.batch.products.codec import encode_checked, read_keys, read_products
+from svc_async.lists.product_codec import encode_checked, read_keys, read_products
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.sources.parquet import ParquetSource
 from svc_async.sources.product_attributes import PRODUCTS

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.sync.state import open_sync_state
 from svc_async.clock import SystemClock
 from svc_async.cluster.job import read_outcome
 from svc_async.errors import StateUnavailable, UnusableState
 from svc_async.state import SharedState
 from svc_async.state.events import SharedEvents
 from svc_async.state.jobs import JobStore
+from svc_async.sync.state import open_sync_state
 from svc_async.webhooks.stores.inbox import StoredEvent
 from tests.support.fake_service import FakeService
 from tests.support.journaled_uploads import make_repeated_rows, upload

@@ -8,12 +8,12 @@ import attrs
 import pytest
 
 from svc_async import BatchError, Rows
-from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.batch.job import StateLocation
 from svc_async.batch.packing.operations import Limits
+from svc_async.batch.plan import SyncReport
 from svc_async.batch.sender import GRACE
-from svc_async.batch.sync.plan import SyncReport
-from svc_async.batch.sync.state import StateLocation
 from svc_async.errors import StateUnavailable, TakenUpElsewhere
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.state import SharedState
 from tests.support.fake_service import FakeService
 from tests.support.tasks import wait_until

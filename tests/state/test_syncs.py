@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.sync.sending import ClockReading
-from svc_async.batch.sync.state import SyncState, open_sync_state
 from svc_async.errors import StateUnavailable, TakenUpElsewhere, UnusableState
 from svc_async.state import SharedState
 from svc_async.state.maintenance import list_syncs
 from svc_async.store.records import RecordStore
+from svc_async.sync.sending import ClockReading
+from svc_async.sync.state import SyncState, open_sync_state
 from tests.support.sync_states import NOW, YEAR, compare, list_removals, sync
 
 AT = ClockReading(NOW, 1_000.0)

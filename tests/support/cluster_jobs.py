@@ -15,7 +15,7 @@ from dask import config
 from distributed import Client, Scheduler, Worker
 
 from svc_async import Session
-from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Sandbox
 from svc_async.state import SharedState
 from tests.support.command import environment_of

@@ -15,8 +15,8 @@ import attrs
 from cyclopts import App
 
 from svc_async.__main__ import main
-from svc_async.batch.lists.user_list import USER_LIMITS
 from svc_async.cli.output.console import JSON_VERSION
+from svc_async.lists.user_list import USER_LIMITS
 from svc_async.sandbox import Sandbox
 from tests.support.forked_command import ROOT, Forked, fork
 

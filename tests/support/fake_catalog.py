@@ -15,10 +15,10 @@ from svc_async.ads.products import (
     ProductUpsertResults,
     ProductUpsertStatus,
 )
-from svc_async.batch.products.products import Products
 from svc_async.batch.settings import JobSizes
 from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.pipeline import Pipeline
+from svc_async.lists.products import Products
 from svc_async.monitoring import Subscribers
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.base_urls import Endpoints

@@ -6,10 +6,10 @@ from hashlib import sha256
 from typing import Any
 
 from svc_async.batch.journal.journal import JournalPath
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.report import Report
 from svc_async.batch.settings import JobSizes
+from svc_async.lists.audience_users import AudienceUsers
 from tests.support.fake_service import FakeService
 from tests.support.journals import Death, hold_clock
 

@@ -2,8 +2,8 @@
 
 from distributed import Worker, WorkerPlugin
 
-from svc_async.batch.lists.user_list import USER_LIMITS
 from svc_async.governor.limits import LIMITS
+from svc_async.lists.user_list import USER_LIMITS
 
 __all__ = ["SmallLimits", "read_limits"]
 

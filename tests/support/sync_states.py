@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.sync.plan import Entries, Plan, Removal, Stage
-from svc_async.batch.sync.sending import ClockReading
-from svc_async.batch.sync.state import FORMAT, SyncState
+from svc_async.batch.plan import Plan, Stage
 from svc_async.store.file import FileLocation
+from svc_async.sync.entries import Entries, Removal
+from svc_async.sync.sending import ClockReading
+from svc_async.sync.state import FORMAT, SyncState
 
 __all__ = [
     "EVERYWHERE",

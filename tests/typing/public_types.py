@@ -18,8 +18,8 @@ from svc_async.ads.features import Features
 from svc_async.ads.line_items import LineItem
 from svc_async.ads.products import Product, ProductUpsertResult
 from svc_async.ads.vocabulary import BatchCounts
+from svc_async.batch.plan import SyncReport
 from svc_async.batch.report import Report
-from svc_async.batch.sync.plan import SyncReport
 from svc_async.engine.paging import CountedPager, Pager
 from svc_async.events.models import Event
 from svc_async.sandbox import Sandbox

@@ -113,8 +113,8 @@ def list_products(*, catalog: str | None = None, profile: str | None = None, as_
 
 
 async def _fetch_names(catalog: str, profile: str | None) -> Sequence[Mapping[str, str | None]]:
-    from svc_async.batch.sync.catalog import list_names  # noqa: PLC0415 - help needs no engine
     from svc_async.cli.sessions import open_session  # noqa: PLC0415 - likewise
+    from svc_async.sync.catalog import list_names  # noqa: PLC0415 - help needs no engine
 
     async with open_session(profile) as session:
         products = [product async for product in list_names(session.product_catalog(catalog).products.list)]

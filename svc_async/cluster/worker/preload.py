@@ -8,7 +8,7 @@ MODULES = (
     "asyncpg",
     "pyarrow.compute",
     "pyarrow.parquet",
-    "svc_async.batch.lists.audience_users",
+    "svc_async.lists.audience_users",
     "svc_async.cluster.encode",
     "svc_async.cluster.snapshot",
     "svc_async.cluster.worker.shard",

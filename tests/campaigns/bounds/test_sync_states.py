@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from svc_async.batch.sync.sending import ClockReading
-from svc_async.batch.sync.state import FORMAT
 from svc_async.errors import UnusableFile
 from svc_async.store.records import compute_checksum, encode
+from svc_async.sync.sending import ClockReading
+from svc_async.sync.state import FORMAT
 from tests.support.bounded_process import MIB, measure_peak, measure_peaks
 from tests.support.sync_states import NOW, YEAR, UnsyncedConnection, compare, key_of, open_file, sync
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.lists.audience_users import AudienceUsers
 from svc_async.state import SharedState
 from tests.campaigns.crash.bad_rows import count_problems, upload_bad_rows
 from tests.campaigns.crash.batch_jobs import Database

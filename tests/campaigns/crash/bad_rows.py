@@ -6,8 +6,8 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch.lists.audience_users import AudienceUsers
 from svc_async.batch.report import Failure, Report
+from svc_async.lists.audience_users import AudienceUsers
 
 __all__ = ["FailureCounts", "count_problems", "upload_bad_rows"]
 

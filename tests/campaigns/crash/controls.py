@@ -10,12 +10,12 @@ from svc_async.batch.destination import Verdict
 from svc_async.batch.journal.journal import JournalLedger
 from svc_async.batch.lane import Command, Event, Lane, Resumed
 from svc_async.batch.ledger import Ledger
-from svc_async.batch.lists.operations import ListDestination
-from svc_async.batch.sync.audience import AudienceTarget
-from svc_async.batch.sync.pages import compare
-from svc_async.batch.sync.pages.marks import DOUBT, Action, Decision, decide
-from svc_async.batch.sync.state import SyncState
+from svc_async.lists.operations import ListDestination
 from svc_async.store import postgres
+from svc_async.sync.audience import AudienceTarget
+from svc_async.sync.pages import compare
+from svc_async.sync.pages.marks import DOUBT, Action, Decision, decide
+from svc_async.sync.state import SyncState
 from svc_async.wire import outcome
 from svc_async.wire.outcome import Effect, Outcome, Repeat
 from tests.campaigns.crash.batch_jobs import Options

@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 
 from svc_async import Session
+from svc_async.batch.job import StateLocation
 from svc_async.batch.packing.operations import Limits
 from svc_async.batch.settings import JobSizes
-from svc_async.batch.sync.state import StateLocation
 from svc_async.state import SharedState
 from tests.campaigns.crash.batch_jobs import QUARANTINE, Options, hash_value
 from tests.campaigns.crash.client import Result, Step

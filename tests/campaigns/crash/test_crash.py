@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.lists.audience_users import AudienceUsers
+from svc_async.lists.audience_users import AudienceUsers
 from tests.campaigns.crash.bad_rows import count_problems, upload_bad_rows
 from tests.campaigns.crash.controls import CONTROLS
 from tests.campaigns.crash.figures import Figures, does_damage, read_figures

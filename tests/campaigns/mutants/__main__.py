@@ -26,6 +26,7 @@ _CALLS = ("tests/conformance/test_client_rows.py", "tests/conformance/test_clien
 _TESTS: Mapping[str, Sequence[str]] = {
     "ads": ("tests/ads", *_CALLS),
     "handles": ("tests/ads", "tests/engine", *_CALLS),
+    "lists": ("tests/lists", "tests/batch"),
     "monitoring": (
         "tests/monitoring",
         "tests/engine/test_http_log.py",
@@ -38,9 +39,9 @@ _TESTS: Mapping[str, Sequence[str]] = {
     "platform": ("tests/platform", *_CALLS),
     "profiles": ("tests/engine", "tests/cli"),
     "state": ("tests/state", "tests/webhooks/test_shared_events.py"),
-    "store": ("tests/core", "tests/batch", "tests/state"),
+    "store": ("tests/core", "tests/batch", "tests/state", "tests/sync"),
     "telemetry": ("tests/monitoring",),
-    "users": ("tests/batch", "tests/sources"),
+    "users": ("tests/batch", "tests/lists", "tests/sources"),
     "wiring": ("tests/engine",),
 }
 """The tests of the packages that have others than the folder of their name."""

@@ -1,0 +1,196 @@
+"""The catalog that products and keys are sent to, and what the service's results mean."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import msgspec
+
+from svc_async.ads.products import (
+    DELETE,
+    MAX_PRODUCTS,
+    UPSERT,
+    ProductDeleteResult,
+    ProductDeleteResults,
+    ProductUpsertResult,
+    ProductUpsertResults,
+    ProductUpsertStatus,
+)
+from svc_async.batch.destination import Verdict
+from svc_async.batch.packing.batch import Batch
+from svc_async.batch.packing.operations import Limits, OperationFrame
+from svc_async.batch.plan import Part
+from svc_async.errors import ErrorDetail
+from svc_async.lists.product_codec import PRODUCT_GROUP, ProductGroup, name_row
+from svc_async.wire.route import Request, Route
+
+__all__ = ["SYNC_ROUTES", "Deletions", "Upserts"]
+
+_DONE = frozenset(
+    {ProductUpsertStatus.CREATE_SUCCESS, ProductUpsertStatus.UPDATE_SUCCESS, ProductUpsertStatus.NO_CHANGE}
+)
+
+
+# Unspecified: that the number of products holds for deletions as well, and the most bytes of a request.
+_UPSERT_LIMITS = Limits(operations=MAX_PRODUCTS, wrapper=OperationFrame('{"products":[', "]}"), distinct=True)
+_DELETE_LIMITS = Limits(operations=MAX_PRODUCTS, wrapper=OperationFrame('{"product_keys":[', "]}"), distinct=True)
+SYNC_ROUTES: Mapping[Part, Route[Any]] = MappingProxyType({"removals": DELETE, "upserts": UPSERT})
+"""What each part of a sync is sent to."""
+
+
+@attrs.frozen
+class _CatalogDestination:
+    """A catalog that batches are sent to."""
+
+    product_catalog_id: str
+    host: str
+
+    def parse_group(self, plain: Any) -> ProductGroup:  # noqa: ARG002 - all products are of one group
+        """Return the group of all products."""
+        return PRODUCT_GROUP
+
+    def name_rows(self, batch: Batch) -> Sequence[str | None]:  # noqa: ARG002 - keys have no ids
+        """Return nothing: it is not known which product a row is."""
+        return ()
+
+    def redact(self, reason: ErrorDetail, row: str) -> ErrorDetail:  # noqa: ARG002 - products are not personal data
+        """Return the service's words as they are."""
+        return reason
+
+
+@attrs.frozen
+class Upserts(_CatalogDestination):
+    """A catalog that products are sent to.
+
+    Attributes:
+        on_result: called with the service's result for each product.
+    """
+
+    on_result: Callable[[ProductUpsertResult], object] | None = None
+    limits: Limits = _UPSERT_LIMITS
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The host, and the work with the catalog."""
+        return {"host": self.host, "destination": f"upserts of {self.product_catalog_id}"}
+
+    @property
+    def empty(self) -> Request[ProductUpsertResults]:
+        """The request without products (contract `products.upsert`)."""
+        return UPSERT(product_catalog_id=self.product_catalog_id)
+
+    def build_request(self, batch: Batch) -> Request[ProductUpsertResults]:
+        """Return the request that carries products."""
+        return self.empty.with_body(batch.write_body())
+
+    def name_rows(self, batch: Batch) -> Sequence[str | None]:
+        """Return the ids of the products."""
+        return [name_row(row) for row in _decode(batch)]
+
+    def evaluate(self, answer: ProductUpsertResults, batch: Batch) -> Verdict:
+        """Return which products the service refused, and of which it says nothing."""
+        found = _match([row["id"] for row in _decode(batch)], answer.products_response)
+        if self.on_result is not None:
+            for result in filter(None, found):
+                self.on_result(result)
+        return Verdict(
+            {
+                index: _join_reasons(result.errors)
+                for index, result in enumerate(found)
+                if result is not None and result.status == ProductUpsertStatus.ERROR
+            },
+            [index for index, result in enumerate(found) if result is None or not _is_final(result.status)],
+        )
+
+
+def _match(ids: Sequence[str], results: Sequence[ProductUpsertResult]) -> Sequence[ProductUpsertResult | None]:
+    """Return the result of each product, by its id or, where a result has none, by its place.
+
+    Of a product with several results, nothing is known.
+    """
+    occurrences = Counter(result.id for result in results)
+    by_id = {result.id: result for result in results if result.id is not None and occurrences[result.id] == 1}
+    if len(results) == len(ids):  # in the order in which they were sent
+        in_order = zip(ids, results, strict=True)
+        by_id |= {name: result for name, result in in_order if result.id is None and name not in occurrences}
+    return [by_id.get(product_id) for product_id in ids]
+
+
+def _is_final(status: ProductUpsertStatus) -> bool:
+    # Unspecified: what a status means that is not among the four; such a product is sent again, and fails at last.
+    return status in _DONE or status == ProductUpsertStatus.ERROR
+
+
+@attrs.frozen
+class Deletions(_CatalogDestination):
+    """A catalog that the keys of products to delete are sent to."""
+
+    limits: Limits = _DELETE_LIMITS
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The host, and the work with the catalog."""
+        return {"host": self.host, "destination": f"deletions of {self.product_catalog_id}"}
+
+    @property
+    def empty(self) -> Request[ProductDeleteResults]:
+        """The request without keys (contract `products.delete`)."""
+        return DELETE(product_catalog_id=self.product_catalog_id)
+
+    def build_request(self, batch: Batch) -> Request[ProductDeleteResults]:
+        """Return the request that carries keys."""
+        return self.empty.with_body(batch.write_body())
+
+    def evaluate(self, answer: ProductDeleteResults, batch: Batch) -> Verdict:
+        """Return which keys the service refused, and of which it says nothing."""
+        failed = {
+            key: _join_reasons(result.message) for result in answer.delete_products for key in _find_failed_keys(result)
+        }
+        deleted = {result.product_key for result in answer.delete_products if not result.failed_product_key}
+        contradictory = deleted & failed.keys()
+        keys = list(enumerate(_decode(batch)))
+        return Verdict(
+            {index: failed[key] for index, key in keys if key in failed and key not in contradictory},
+            [index for index, key in keys if key in contradictory or (key not in failed and key not in deleted)],
+        )
+
+
+def _find_failed_keys(result: ProductDeleteResult) -> Sequence[str]:
+    """Return the keys that were not deleted; the form of the field is not documented (UNS-product-result-shapes)."""
+    failed = result.failed_product_key
+    if isinstance(failed, str) and failed:
+        return [failed]
+    if isinstance(failed, list):
+        return [key for key in failed if isinstance(key, str)]
+    return [result.product_key] if failed and result.product_key else []
+
+
+def _decode(batch: Batch) -> list[Any]:
+    return [row for users in batch.write_users() for row in msgspec.json.decode(users)]
+
+
+def _join_reasons(words: object) -> ErrorDetail:
+    """Join the service's words about a row: strings or objects, one or several (contract ASM-142)."""
+    reasons = list(_parse_reasons(words))
+    return ErrorDetail(
+        code=next((reason.code for reason in reasons if reason.code), "ERROR"),
+        message="; ".join(reason.message for reason in reasons if reason.message) or "refused without a reason",
+        parameter=next((reason.parameter for reason in reasons if reason.parameter), None),
+    )
+
+
+def _parse_reasons(words: object) -> Iterable[ErrorDetail]:
+    if isinstance(words, Mapping):
+        attribute = words.get("attribute") or words.get("parameter")
+        yield ErrorDetail(
+            code=str(words.get("code") or ""),
+            message=str(words.get("message") or ""),
+            parameter=None if attribute is None else str(attribute),
+        )
+    elif isinstance(words, list | tuple):
+        for each in words:
+            yield from _parse_reasons(each)
+    elif words:
+        yield ErrorDetail(message=str(words))

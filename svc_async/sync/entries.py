@@ -1,0 +1,70 @@
+"""The rows of a source and the removals from a list, as a sync compares them; no I/O."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+
+__all__ = ["Entries", "FindLinked", "Removal", "has_name"]
+
+_FIRST_NAMED_KIND = 6
+
+
+def has_name(kind: int) -> bool:
+    """Return whether a row of this kind is removed by a name, which the state keeps, and not by a hash."""
+    return kind >= _FIRST_NAMED_KIND
+
+
+@attrs.frozen
+class Entries:
+    """Some rows of a snapshot, column by column.
+
+    Attributes:
+        positions: the position of each row in the snapshot, ascending.
+        ids: 24 bytes for each row: 16 that identify it, and 8 of a digest of all that is sent.
+        kinds: for each row what it is identified by: 1 to 5 for hashes, 6 and 7 for names.
+        rests: for each row the other 16 bytes of the hash by which it is removed; or none.
+        names: for each row the name by which it is removed, or nothing if it is a hash; or none.
+        invalid_rows: positions of rows without a key; they are among the upserts, so that they fail there.
+        size: bytes of what would be sent.
+        is_linked: whether removing a row might remove another one, which has what identifies it.
+    """
+
+    positions: Sequence[int]
+    ids: bytes | bytearray
+    kinds: bytes
+    rests: bytes | bytearray = b""
+    names: Sequence[bytes] = ()
+    invalid_rows: Sequence[int] = ()
+    size: int = 0
+    is_linked: bool = False
+
+    def shift(self, first: int) -> "Entries":
+        """Return the same rows, of which the first is at another position."""
+        positions = self.positions
+        if isinstance(positions, range):
+            shifted: Sequence[int] = range(positions.start + first, positions.stop + first)
+        else:
+            shifted = [position + first for position in positions]
+        return attrs.evolve(self, positions=shifted, invalid_rows=[row + first for row in self.invalid_rows])
+
+
+@attrs.frozen
+class Removal:
+    """A row to remove.
+
+    Attributes:
+        number: its number in the part.
+        kind: what it is identified by.
+        name: what names it: the 32 bytes of its hash, or its name.
+        service_key: the service's own key, if it is known.
+    """
+
+    number: int
+    kind: int
+    name: bytes
+    service_key: str | None = None
+
+
+FindLinked = Callable[[Sequence[Removal], Callable[[range], Sequence[int]]], Iterator[int]]
+"""Yields the positions of the rows that have what identifies one of the removals, of those rows of the snapshot that a
+function selects: it returns which of some consecutive rows are meant, counted from the first of them."""

@@ -1,0 +1,155 @@
+"""What a comparison of a state with a snapshot has found, until the plan is stored.
+
+A removal removes everybody with its identifier: also a row that has it as a later identifier, and does not change. Such
+rows are linked: when all pages are compared, they are looked for and selected as well.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import compress, repeat
+
+import attrs
+
+from svc_async.sync.entries import Entries, FindLinked, Removal, has_name
+from svc_async.sync.pages.compare import Delta, compare_page, find_marked_keys
+from svc_async.sync.pages.marks import KIND, ComparisonRules
+from svc_async.sync.pages.page import StatePage
+from svc_async.sync.pages.planned import Selection
+from svc_async.sync.pages.records import StateRecords
+from svc_async.sync.pages.spill import Blobs, Spill
+
+__all__ = ["Comparison", "describe_removal", "select_linked"]
+
+_REMOVALS_AT_ONCE = 131_072
+"""Removals whose identifiers are looked for together; a hundred bytes or two of memory each."""
+
+
+@attrs.define
+class Comparison:
+    """What a comparison found, until the plan is stored.
+
+    Attributes:
+        spill: the rows of the snapshot.
+        blobs: the deltas of the pages.
+        rules: what it went by.
+        pages: how many pages there are to be.
+        selection: the rows to send.
+        listed: how many rows the snapshot has.
+        changes: the rows to send that the list has with another content.
+        deltas: where the delta of each page is.
+        size: bytes of all rows of the snapshot.
+        is_linked: whether removing a row of the snapshot might remove another one.
+    """
+
+    spill: Spill
+    blobs: Blobs
+    rules: ComparisonRules
+    pages: int = 1
+    selection: Selection = attrs.field(factory=Selection)
+    changes: Selection = attrs.field(factory=Selection)
+    listed: int = 0
+    deltas: dict[int, tuple[int, int]] = attrs.field(factory=dict[int, tuple[int, int]])
+    size: int = 0
+    is_linked: bool = False
+
+    def close(self) -> None:
+        """Close the files, which deletes them."""
+        self.spill.close()
+        self.blobs.close()
+
+    def add(self, entries: Entries) -> None:
+        """Add rows of the snapshot."""
+        self.spill.add(entries)
+        last = max([*entries.positions[-1:], *entries.invalid_rows[-1:]], default=-1)
+        self.selection.extend_to(last + 1)
+        self.changes.extend_to(last + 1)
+        self.selection.add(entries.invalid_rows, "now")
+        self.size += entries.size
+        self.is_linked |= entries.is_linked
+
+    def keep(self, index: int, delta: Delta) -> None:
+        """Keep what changes in a page, and select the rows to send."""
+        written = delta.write()
+        self.deltas[index] = self.blobs.add(written), len(written)
+        self.selection.add(delta.upserts, "now")
+        self.changes.add(delta.changed, "now")
+        self.selection.add(delta.waiting, "later")
+
+    def read_delta(self, index: int) -> Delta | None:
+        """Return what changes in a page; None for nothing."""
+        found = self.deltas.get(index)
+        return None if found is None else Delta.read(self.blobs.read(*found))
+
+
+async def select_linked(comparison: Comparison, records: StateRecords, pages: int, find: FindLinked) -> int:
+    """Select the rows that the removals of others may remove; return how many would not be sent otherwise.
+
+    Args:
+        comparison: the comparison of all pages.
+        records: the state.
+        pages: how many pages it has.
+        find: finds the rows that have certain identifiers.
+    """
+    linked = _LinkedRows(comparison, find)
+    async for part, page in records.read_parts(pages, comparison.pages):
+        delta = comparison.read_delta(part)
+        if delta is not None:
+            linked.add_removals(page, delta)
+    linked.search()
+    count = 0
+    if any(linked.marks):
+        async for part, page in records.read_parts(pages, comparison.pages):
+            rows = comparison.spill.read(part, comparison.pages)
+            keys = find_marked_keys(rows, linked.marks)
+            if keys:
+                delta = compare_page(page, rows, comparison.rules, linked=keys)
+                comparison.keep(part, delta)
+                count += delta.reasons["linked"]
+    return count
+
+
+class _LinkedRows:
+    """Looks for the rows of a snapshot that have what identifies a row that is removed.
+
+    Args:
+        comparison: the comparison of all pages.
+        find: finds the rows.
+    """
+
+    def __init__(self, comparison: Comparison, find: FindLinked) -> None:
+        self.marks = bytearray(len(comparison.selection.codes))
+        """A byte for each row of the snapshot: whether it is one of them."""
+        self._find = find
+        self._removals: list[Removal] = []
+        self._candidates = bytearray(b"\1" * len(self.marks))
+        for index in comparison.deltas:
+            delta = comparison.read_delta(index)
+            if delta is not None:
+                _mark(self._candidates, delta.renewed, 0)
+
+    def add_removals(self, page: StatePage, delta: Delta) -> None:
+        """Look for the rows that have what identifies a row of a page that is removed."""
+        self._removals += [describe_removal(page, place, 0) for place in delta.removed_places]
+        if len(self._removals) >= _REMOVALS_AT_ONCE:
+            self.search()
+
+    def search(self) -> None:
+        """Look for the removals that were added and not looked for."""
+        if self._removals:
+            _mark(self.marks, self._find(self._removals, self._select), 1)
+            self._removals = []
+
+    def _select(self, rows: range) -> Sequence[int]:
+        return list(compress(range(len(rows)), self._candidates[rows.start : rows.stop]))
+
+
+def describe_removal(page: StatePage, place: int, number: int) -> Removal:
+    """Return the removal of a row of a page."""
+    kind = page.flags[place] & KIND
+    name = page.names[place] if has_name(kind) else page.key(place) + page.rest(place)
+    service_key = page.service_keys[place].decode() if page.service_keys else ""
+    return Removal(number, kind, name, service_key or None)
+
+
+def _mark(marks: bytearray, positions: Iterable[int], mark: int) -> None:
+    deque(map(marks.__setitem__, positions, repeat(mark)), 0)

@@ -1,0 +1,298 @@
+"""Makes a list equal to a source, by sending only the differences from the state that the last sync left.
+
+    compare → plan → removals → additions, changes and refreshes → settle
+
+Removals go first: the service removes whoever has an identifier, and a user who is added may share it. If requests of
+an earlier run may still take effect, what could cross them is sent in a second stage, when the quarantine is over.
+"""
+
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+import attrs
+
+from svc_async.batch.plan import STAGES, Part, Plan, Stage, SyncObservers, SyncReport, SyncSettings
+from svc_async.batch.recovery import summarize
+from svc_async.batch.report import Failure, JobPhase, Progress, Report, Wait
+from svc_async.batch.sender import Sender
+from svc_async.batch.settings import BatchSettings
+from svc_async.clock import Clock
+from svc_async.errors import BatchError, Sent, SvcError
+from svc_async.sync.entries import Entries, FindLinked
+from svc_async.sync.ledger import PartJob, SyncLedger, notify, read_clocks
+from svc_async.sync.state import OnPage, Removals, SelectedRows, SyncState
+from svc_async.wire.route import Request
+
+__all__ = ["Sync", "SyncTarget"]
+
+
+@attrs.define
+class SyncCourse:
+    """How far a sync is.
+
+    Attributes:
+        observer: whom to tell.
+        clock: the time.
+        read: how many rows of the source were read.
+    """
+
+    observer: Callable[[Progress], object]
+    clock: Clock
+    read: int = attrs.field(default=0, init=False)
+    _rows: int | None = attrs.field(default=None, init=False)
+    _sent: Progress = attrs.field(factory=Progress, init=False)
+    _began: float = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._began = self.clock.monotonic()
+
+    def begin_sending(self, plan: Plan) -> None:
+        """Note how many rows are to be removed and sent."""
+        self._rows = plan.upserts + plan.all_removals
+
+    def announce_sent(self, progress: Progress) -> None:
+        """Announce what has become of all rows that were sent so far."""
+        self._sent = progress
+        self._announce(phase="sending", phase_done=progress.settled, phase_total=self._rows)
+
+    def announce_wait(self, seconds: float) -> None:
+        """Announce that nothing is sent for some seconds."""
+        self._announce(phase="waiting", wait=Wait(until=self.clock.monotonic() + seconds))
+
+    def count_pages(self, phase: JobPhase) -> OnPage:
+        """Return what announces each page of the state in a phase."""
+        return lambda done, total: self._announce(phase=phase, phase_done=done, phase_total=total)
+
+    async def count_rows(self, snapshot: AsyncIterable[Entries]) -> AsyncIterator[Entries]:
+        """Yield rows of the source as they are read, and announce how many there were."""
+        self._announce(phase="reading")
+        async for entries in snapshot:
+            yield entries
+            self.read += len(entries.positions) + len(entries.invalid_rows)
+            self._announce(phase="reading", phase_done=self.read)
+
+    def _announce(self, **changes: Any) -> None:
+        now = self.clock.monotonic()
+        self.observer(attrs.evolve(self._sent, seconds=now - self._began, at=now, **changes))
+
+
+class SyncTarget(Protocol):
+    """The list that is made equal to a source."""
+
+    @property
+    def settings(self) -> BatchSettings:
+        """How rows are sent."""
+        ...
+
+    def find_expiry(self, now: datetime) -> datetime | None:
+        """Return when rows that are sent now leave the list; None for never."""
+        ...
+
+    @property
+    def removes_for_good(self) -> bool:
+        """Whether a row that is removed is lost: rows are checked before that, and kept where one cannot be read."""
+        ...
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a row with another content is removed before it is sent."""
+        ...
+
+    def entries(self) -> AsyncIterable[Entries]:
+        """Read the source from its start; it is called once."""
+        ...
+
+    @property
+    def find_linked(self) -> FindLinked | None:
+        """Finds rows that the removal of others removes as well; None if a removal removes one row."""
+        ...
+
+    @property
+    def find_invalid(self) -> Callable[[SelectedRows], AsyncIterator[int]] | None:
+        """Yields which of the rows to send break a rule, of those that have a key; positions count all of them.
+
+        None if rows are checked as they are read.
+        """
+        ...
+
+    def locate(self, failure: Failure) -> Failure:
+        """Return the failure of a row, whose position counts those of the source, with the place of the row."""
+        ...
+
+    async def remove(self, removals: Removals, job: PartJob) -> Report:
+        """Remove rows; positions count them, unless the ledger of the job has their numbers."""
+        ...
+
+    async def send(self, upserts: SelectedRows, job: PartJob, *, expires_at: datetime | None) -> Report:
+        """Send rows, which expire at a time; positions count them."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Sync:
+    """One run of a sync.
+
+    Attributes:
+        target: the list and its source.
+        state: what the list contains, as far as earlier syncs know.
+        settings: what the sync may do.
+        observers: functions that are called as it proceeds.
+        sender: what the target sends its requests with.
+        requests: a request like those of each part.
+    """
+
+    target: SyncTarget
+    state: SyncState
+    settings: SyncSettings = attrs.field(factory=SyncSettings)
+    observers: SyncObservers = attrs.field(factory=SyncObservers)
+    sender: Sender = attrs.field(repr=False)
+    requests: Mapping[Part, Request[Any]]
+    _course: SyncCourse = attrs.field(
+        default=attrs.Factory(
+            lambda self: SyncCourse(self.observers.progress or _ignore, self.sender.clock), takes_self=True
+        ),
+        init=False,
+    )
+
+    async def run(self) -> SyncReport:
+        """Compare, and apply the plan unless this is a dry run.
+
+        Raises:
+            InvalidArgument: the source cannot be read, or too much would be removed; nothing was sent.
+            SvcError: the state cannot be used; nothing was sent.
+            BatchError: it could not be finished, or the source raised what is not a `SvcError`; its report is a
+                `SyncReport`. The next sync resumes it.
+        """
+        try:
+            plan = await self._compare()
+        except SvcError:
+            raise
+        except Exception as error:  # whatever the source may raise
+            message = f"the sync ended early: {summarize(error)}; nothing was sent"
+            raise BatchError(message, report=SyncReport(plan=Plan()), sent=Sent.NO) from error
+        notify(self.observers.on_plan, plan)
+        if self.settings.dry_run:
+            return SyncReport(plan=plan)
+        plan.check(self.settings.max_removal_share)
+        if self.target.removes_for_good:
+            plan.check_before_deletion(self.settings.max_removal_share)
+        return await self._apply(plan)
+
+    async def _compare(self) -> Plan:
+        plan = await self.state.compare(
+            self._course.count_rows(self.target.entries()),
+            now=read_clocks(self.sender.clock),
+            soon=self.sender.clock.now() + self.settings.refresh_within,
+            quarantine=self.target.settings.quarantine,
+            replace=self.target.replaces,
+            find_linked=self.target.find_linked,
+            keep_unread=self.target.removes_for_good,
+            on_settled=self._course.count_pages("settling"),
+            on_compared=self._course.count_pages("comparing"),
+        )
+        plan = attrs.evolve(plan, repeated=self._course.read - plan.listed - plan.invalid_rows)
+        if self.target.removes_for_good and not self.settings.dry_run and not plan.all_removals:
+            return attrs.evolve(plan, is_checked=False)  # each row is checked as it is sent
+        return await self._check_rows(plan)
+
+    async def _check_rows(self, plan: Plan) -> Plan:
+        """Check the rows that are to be sent, and return the plan without those that cannot be."""
+        find_invalid = self.target.find_invalid
+        if find_invalid is None:
+            return plan
+        self._course.count_pages("checking")(0, 0)
+        found = {True: 0, False: 0}
+        for stage in STAGES:
+            if plan.count("upserts", stage):
+                first = plan.count_before("upserts", stage)
+                async for number in find_invalid(SelectedRows(self.state, stage)):
+                    found[self.state.is_change(self.state.find_position(first + number))] += 1
+        return plan.count_invalid(additions=found[False], changes=found[True])
+
+    async def _apply(self, plan: Plan) -> SyncReport:
+        clock = self.sender.clock
+        expires_at = self.target.find_expiry(clock.now())
+        await self.state.begin(expires=expires_at, on_page=self._course.count_pages("recording"))
+        self._course.begin_sending(plan)
+        if plan.upserts or plan.all_removals:
+            for part, sent_at in (await self.state.find_sent(self.sender.governor_id)).items():
+                self.sender.restore(self.requests[part], sent_at)
+        observers = attrs.evolve(self.observers, progress=self._course.announce_sent)
+        run = _PlanRun(self.target, self.state, clock, observers, plan, expires_at)
+        try:
+            for stage in STAGES:
+                if plan.count("removals", stage) + plan.count("upserts", stage):
+                    await self._wait(stage)
+                    await run.send(stage)
+            self.state.forget_late(read_clocks(clock), self.target.settings.quarantine)
+            await self.state.settle(on_page=self._course.count_pages("settling"))
+        except BatchError as error:
+            raise run.describe_failure(str(error)) from error.__cause__
+        except SvcError as error:
+            raise run.describe_failure(f"the sync ended early: {summarize(error)}") from error
+        return run.report
+
+    async def _wait(self, stage: Stage) -> None:
+        """Wait until what is sent in a stage cannot be crossed by requests of earlier runs."""
+        if stage == "later":
+            clock = self.sender.clock
+            rest = self.state.find_rest(read_clocks(clock), self.target.settings.quarantine)
+            self._course.announce_wait(rest)
+            notify(self.observers.on_wait, rest)
+            await clock.sleep(rest)
+
+
+@attrs.define
+class _PlanRun:
+    """Carries out a plan, stage by stage."""
+
+    target: SyncTarget
+    state: SyncState
+    clock: Clock
+    observers: SyncObservers
+    plan: Plan
+    expires_at: datetime | None
+    report: SyncReport = attrs.field(init=False)
+    _progress: Progress = attrs.field(factory=Progress, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.report = SyncReport(plan=self.plan)
+
+    async def send(self, stage: Stage) -> None:
+        """Remove and send the rows of a stage.
+
+        Raises:
+            BatchError: it could not be finished.
+        """
+        if self.plan.count("removals", stage):
+            removals = Removals(self.state, stage, self.plan.count_before("removals", stage))
+            await self._run("removals", stage, lambda job: self.target.remove(removals, job))
+        if self.plan.count("upserts", stage):
+            upserts = SelectedRows(self.state, stage)
+            await self._run("upserts", stage, lambda job: self.target.send(upserts, job, expires_at=self.expires_at))
+
+    def describe_failure(self, message: str) -> BatchError:
+        """Return the error of a sync that ended early."""
+        return BatchError(message, report=self.report, sent=self.report.total.find_sent())
+
+    async def _run(self, part: Part, stage: Stage, work: Callable[[PartJob], Awaitable[Report]]) -> None:
+        job = PartJob(
+            # Every key comes once; but a request that is applied late could undo a later part if nobody waited for it.
+            settings=attrs.evolve(self.target.settings, ordering="key"),
+            ledger=SyncLedger(self.state, self.clock, part, self.plan.count_before(part, stage)),
+            tells=self.observers,
+            locate=self.target.locate,
+            before=self._progress,
+        )
+        self.state.start(part, stage)
+        try:
+            await job.run(work)
+        finally:
+            self._progress = job.before + job.progress
+            name = "removed" if part == "removals" else "sent"
+            self.report = attrs.evolve(self.report, **{name: getattr(self.report, name) + job.report})
+
+
+def _ignore(_: Progress) -> None:
+    """Tell nobody."""
