@@ -180,13 +180,11 @@ class EventFactory:
         """Return a user of the seed, or a made-up one with this id."""
         row = self.store["users"].get(user_id)
         return (
-            {"id": user_id, "name": f"User {user_id}", "screen_name": f"user{user_id}"}
-            if row is None
-            else row.public_fields
+            {"id": user_id, "name": f"User {user_id}", "screen_name": f"user{user_id}"} if row is None else row.show()
         )
 
     def _create_scene(self, event_type: str, user_id: str, direction: Direction | None, keyword: str | None) -> Scene:
-        other = next(row.public_fields for row in self.store["users"] if row.id != user_id)
+        other = next(row.show() for row in self.store["users"] if row.id != user_id)
         return Scene(
             event_type=event_type,
             user=self.find_user(user_id),

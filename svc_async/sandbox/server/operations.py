@@ -17,7 +17,7 @@ from svc_async.sandbox.server.auth import Caller, Scheme
 from svc_async.sandbox.server.decoding import Param, path_params
 from svc_async.sandbox.server.rendering import Format, OpenResponse
 from svc_async.sandbox.state.paging import Page
-from svc_async.sandbox.state.store import Collection, Row
+from svc_async.sandbox.state.store import Row
 
 __all__ = [
     "Answer",
@@ -27,8 +27,6 @@ __all__ = [
     "Routes",
     "Serve",
     "Surface",
-    "answer_page",
-    "answer_row",
     "no_access",
     "not_found",
 ]
@@ -116,25 +114,37 @@ class Call:
         """Answer the call; None means that the operation wrote its answer itself."""
         return self.run() if self.operation.serve is None else await self.operation.serve(self, response)
 
-    def find(self, rows: Collection, name: str, *, code: str) -> Row:
-        """Find the record of this account that an id in the path names; deleted ones as `with_deleted` says.
+    def find(self, kind: str, name: str, *, owner: str | None = None) -> Row:
+        """Find the record that an id in the path names; deleted ones as `with_deleted` says.
+
+        Args:
+            kind: the kind of the record.
+            name: the parameter of the path.
+            owner: by default the account in the path.
 
         Raises:
             Refusal: there is none.
         """
-        row = rows.get(self.path[name], owner=self.account, with_deleted=self.params.get("with_deleted", False))
+        row = self.sandbox.store[kind].get(
+            self.path[name],
+            owner=self.account if owner is None else owner,
+            with_deleted=self.params.get("with_deleted", False),
+        )
         if row is None:
-            raise not_found(code, name)
+            raise not_found(name)
         return row
 
-    def paginate(self, rows: Iterable[Row], *, sortable: Sequence[str], filters: Mapping[str, Any]) -> Page:
-        """Return the page of the rows that the parameters ask for."""
-        return self.sandbox.paginator.paginate(
+    def answer_page(
+        self, rows: Iterable[Row], *, sortable: Sequence[str] = (), show: Callable[[Row], Mapping[str, Any]] = Row.show
+    ) -> Answer:
+        """Answer with the page of the rows that the parameters ask for."""
+        page = self.sandbox.paginator.paginate(
             rows,
             listing=f"{self.operation.id}:{self.user}",
-            params={"count": _WITHOUT_COUNT, **filters, **self.params},
+            params={"count": _WITHOUT_COUNT, **self.path, **self.params},
             sortable=sortable,
         )
+        return Answer([show(row) for row in page.rows], page)
 
 
 Handler = Callable[[Call], Answer]
@@ -195,18 +205,14 @@ class Operation:
         return path_params(self.path) + self.query
 
 
-def answer_row(row: Row) -> Answer:
-    """Answer with one record."""
-    return Answer(row.public_fields)
+def not_found(parameter: str, what: str | None = None) -> Refusal:
+    """Return the refusal of an id or a key that names nothing (ASM-100, ASM-102).
 
-
-def answer_page(page: Page) -> Answer:
-    """Answer with a page of records."""
-    return Answer([row.public_fields for row in page.rows], page)
-
-
-def not_found(code: str, parameter: str) -> Refusal:
-    """Return the refusal of an id that names nothing (ASM-100, ASM-102)."""
+    Args:
+        parameter: the parameter with the id.
+        what: the code begins with it; by default with the name of the parameter.
+    """
+    code = f"{(what or parameter.rpartition('_')[0]).upper()}_NOT_FOUND"
     return Refusal(404, Problem(code, f"{parameter} names nothing here", parameter), rule="ASM-102")
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -49,10 +49,9 @@ class Row:
         """The record's id."""
         return str(self.fields["id"]) if self.key is None else self.key
 
-    @property
-    def public_fields(self) -> dict[str, Any]:
-        """The fields that the service shows."""
-        return {name: value for name, value in self.fields.items() if not name.startswith("_")}
+    def show(self, *, without: Container[str] = ()) -> dict[str, Any]:
+        """Return the fields that the service shows."""
+        return {name: value for name, value in self.fields.items() if not name.startswith("_") and name not in without}
 
     @property
     def deleted(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from svc_async.sandbox.api.ads import line_items
 from svc_async.sandbox.refusal import invalid, refuse
 from svc_async.sandbox.server.decoding import integer, long, text, timestamp
-from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page
+from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.state.store import Change, Row, format_time
 
 __all__ = ["OPERATIONS"]
@@ -45,60 +45,48 @@ def _list(call: Call) -> Answer:
     if end <= start:
         refuse(invalid("ASM-95", "must be later than start_time", "end_time"))
     entity = call.params["entity_type"]
+    # Unspecified: whether the end is included; here it is not.
+    user = call.params["user_id"]
+    changes = [
+        change
+        for change in call.sandbox.store.changes
+        if change.kind == _KINDS[entity]
+        and change.after is not None
+        and (change.after.owner, change.after.id) == (call.account, call.params["entity_id"])
+    ]
     entries = [
         Row(number, call.account, entry)
-        for number, change in enumerate(call.sandbox.store.changes)
-        if _is_about(call, change, _KINDS[entity]) and _is_selected(call, entry := _make_entry(call, change, entity))
+        for number, change in enumerate(changes)
+        if start <= (entry := _make_entry(call, change, entity))["change_time"] < end
+        and (user is None or str(user) == entry["change_by"]["user_id"])
     ]
-    return answer_page(call.paginate(entries, sortable=(), filters=call.path))
-
-
-def _is_about(call: Call, change: Change, kind: str) -> bool:
-    row = change.after
-    return change.kind == kind and row is not None and (row.owner, row.id) == (call.account, call.params["entity_id"])
-
-
-def _is_selected(call: Call, entry: Mapping[str, Any]) -> bool:
-    # Unspecified: whether the end is included; here it is not.
-    within = call.params["start_time"] <= entry["change_time"] < call.params["end_time"]
-    user = call.params["user_id"]
-    return within and (user is None or str(user) == entry["change_by"]["user_id"])
+    return call.answer_page(entries)
 
 
 def _make_entry(call: Call, change: Change, entity: str) -> dict[str, Any]:
-    after = {} if change.after is None else change.after.public_fields
-    before = None if change.before is None else change.before.public_fields
-    # Unspecified: the values of platform, and the shape of changes.
+    after = {} if change.after is None else change.after.show()
+    before = None if change.before is None else change.before.show()
+    # Unspecified: the values of platform, the shape of changes, and the types beside CREATE (ASM-120).
+    changes: dict[str, Any] = {}
+    kind = "CREATE"
+    if before is not None:
+        kind = "DELETE" if after["deleted"] and not before["deleted"] else "UPDATE"
+        changes = {
+            name: {"before": before.get(name), "after": value}
+            for name, value in after.items()
+            if name not in _NOT_LISTED and before.get(name) != value
+        }
+    # The records of the seed have no user: the user of the account counts as their creator.
+    account = call.sandbox.store["accounts"].get(call.account)
     return {
-        "change_by": {"user_id": change.user or _find_creator(call), "platform": "API"},
-        "changes": {} if before is None else _compare(before, after),
+        "change_by": {"user_id": change.user or ("" if account is None else account.owner), "platform": "API"},
+        "changes": changes,
         "change_time": format_time(change.time),
         "entity_id": after["id"],
         "entity": entity,
         "entity_data": {name: after[name] for name in _SNAPSHOTS.get(change.kind, after)},
-        "change_type": _change_type(before, after),
+        "change_type": kind,
     }
-
-
-def _find_creator(call: Call) -> str:
-    """Return the creator of the seed's records: the user of the account."""
-    account = call.sandbox.store["accounts"].get(call.account)
-    return "" if account is None else account.owner
-
-
-def _compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: {"before": before.get(name), "after": value}
-        for name, value in after.items()
-        if name not in _NOT_LISTED and before.get(name) != value
-    }
-
-
-def _change_type(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
-    # Unspecified: the types beside CREATE (ASM-120).
-    if before is None:
-        return "CREATE"
-    return "DELETE" if after["deleted"] and not before["deleted"] else "UPDATE"
 
 
 OPERATIONS = (

@@ -1,11 +1,20 @@
-"""Ad accounts (ACC-01 to ACC-10)."""
+"""Ad accounts, and their apps (ACC-01 to ACC-10)."""
 
-from svc_async.sandbox.api.ads.common import WITH_DELETED, list_params
+from typing import Any
+
+from svc_async.sandbox.api.ads.common import (
+    WITH_DELETED,
+    Records,
+    filter_by,
+    filter_by_name,
+    list_owned,
+    list_params,
+)
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.kinds import check_kind
-from svc_async.sandbox.refusal import Problem, Refusal
+from svc_async.sandbox.refusal import invalid, refuse
 from svc_async.sandbox.server.decoding import csv, text
-from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, not_found
+from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["OPERATIONS", "add_account", "choose_account"]
@@ -29,6 +38,12 @@ INDUSTRY_TYPES = (
 _SORTABLE = ("id", "name", "created_at", "updated_at")
 _PATH = "/12/accounts"
 _ONE = "/12/accounts/{account_id}"
+_APPS = Records(
+    kind="account_apps",
+    path=f"{_ONE}/account_apps",
+    key="account_app_id",
+    sortable=("id", "app_store_identifier", "os_type", "created_at", "updated_at"),
+)
 
 
 def choose_account(sandbox: Context, account_id: str | None) -> str:
@@ -62,51 +77,29 @@ def add_account(store: Store, user: str, **fields: object) -> Row:
     return store["accounts"].add(user, record)
 
 
+def _show(row: Row) -> dict[str, Any]:
+    """Return an account without the field that single reads and updates alone show (ACC-06)."""
+    return row.show(without=("industry_type",))
+
+
 def _list(call: Call) -> Answer:
-    wanted = call.params["account_ids"]
-    prefix = (call.params["q"] or "").casefold()
-    rows = [
-        _hide_industry(row)
-        for row in call.sandbox.store["accounts"]
-        if row.owner == call.user
-        and (call.params["with_deleted"] or not row.deleted)
-        and (wanted is None or row.id in wanted)
-        and row.fields["name"].casefold().startswith(prefix)
-    ]
-    return answer_page(call.paginate(rows, sortable=_SORTABLE, filters={}))
-
-
-def _hide_industry(row: Row) -> Row:
-    """Remove the field that is shown on single reads and updates only (ACC-06)."""
-    return Row(row.position, row.owner, {key: row.fields[key] for key in row.fields if key != "industry_type"})
+    rows = filter_by(list_owned(call, "accounts", owner=call.user), "id", call.params["account_ids"])
+    return call.answer_page(filter_by_name(rows, call.params["q"]), sortable=_SORTABLE, show=_show)
 
 
 def _find(call: Call) -> Row:
-    row = call.sandbox.store["accounts"].get(
-        call.account, owner=call.user, with_deleted=call.params.get("with_deleted", False)
-    )
-    if row is None:
-        raise not_found("ACCOUNT_NOT_FOUND", "account_id")
-    return row
-
-
-def _get(call: Call) -> Answer:
-    return Answer(dict(_find(call).fields))
+    return call.find("accounts", "account_id", owner=call.user)
 
 
 def _create(call: Call) -> Answer:
     row = add_account(call.sandbox.store, call.user, name=f"Sandbox account {len(call.sandbox.store['accounts']) + 1}")
-    return Answer([dict(_hide_industry(row).fields)])
+    return Answer([_show(row)])
 
 
 def _update(call: Call) -> Answer:
     if call.sent.get("name", "").isspace():
-        raise Refusal(400, Problem("INVALID_PARAMETER", "name is blank", "name"), rule="ASM-95")
-    return Answer(dict(call.sandbox.store["accounts"].change(_find(call), **call.sent).fields))
-
-
-def _delete(call: Call) -> Answer:
-    return Answer(dict(_hide_industry(call.sandbox.store["accounts"].delete(_find(call))).fields))
+        refuse(invalid("ASM-95", "is blank", "name"))
+    return Answer(call.sandbox.store["accounts"].change(_find(call), **call.sent).show())
 
 
 OPERATIONS = (
@@ -118,7 +111,7 @@ OPERATIONS = (
         query=(
             csv("account_ids", max_items=200, rule="GEN-17"),
             text("q", rule="ACC-01"),
-            *list_params(default=200, maximum=1000, rule="ACC-01b"),
+            *list_params(rule="ACC-01b"),
         ),
         limit="global_reads",
         rule="ACC-01b",
@@ -127,7 +120,7 @@ OPERATIONS = (
         id="accounts.get",
         method="GET",
         path=_ONE,
-        handler=_get,
+        handler=lambda call: Answer(_find(call).show()),
         query=(WITH_DELETED,),
         limit="core_reads",
         rule="ACC-02",
@@ -157,9 +150,10 @@ OPERATIONS = (
         id="accounts.delete",
         method="DELETE",
         path=_ONE,
-        handler=_delete,
+        handler=lambda call: Answer(_show(call.sandbox.store["accounts"].delete(_find(call)))),
         limit="writes",
         rule="ACC-05",
         surface="ads_sandbox",
     ),
+    _APPS.make_list(*list_params(rule="ACC-08"), rule="ACC-08"),
 )

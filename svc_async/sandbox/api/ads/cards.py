@@ -4,15 +4,18 @@ A component is checked in two steps: its fields by the tables below, then the re
 card follows from its components.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from svc_async.sandbox.api.ads.common import (
     WITH_DELETED,
+    Records,
     filter_by,
     filter_by_name,
     find_upload,
     list_owned,
+    make_card_ids,
     refuse_other_types,
 )
 from svc_async.sandbox.api.ads.iso_codes import COUNTRIES
@@ -42,11 +45,13 @@ CARD_TYPES = (
 # Unspecified: the name of the legacy type; it is none of the 13.
 _LEGACY_TYPE = "IMAGE_CONVERSATION"
 _LABELS = ("BOOK", "CONNECT", "INSTALL", "OPEN", "ORDER", "PLAY", "SHOP")
-_KIND = "cards"
-_PATH = "/12/accounts/{account_id}/cards"
-_ONE = f"{_PATH}/{{card_id}}"
-_LEGACY = f"{_PATH}/image_conversation/{{card_id}}"
-_SORTABLE = ("id", "name", "card_type", "created_at", "updated_at")
+_CARDS = Records(
+    kind="cards",
+    path="/12/accounts/{account_id}/cards",
+    key="card_id",
+    sortable=("id", "name", "card_type", "created_at", "updated_at"),
+    show=lambda row: {name: value for name, value in row.show().items() if value is not None},
+)
 _NAME = 80
 
 _COMPONENTS: Mapping[str, tuple[Param, ...]] = {
@@ -86,59 +91,43 @@ _INSIDE: Mapping[str, Mapping[str, tuple[Param, ...]]] = {
 
 def add_card(store: Store, account_id: str, **fields: Any) -> Row:
     """Add a card; one of the legacy type has no components."""
-    card_id = fields.get("id") or store.ids.next("card", 5)
-    record = {"id": card_id, "card_uri": f"card://{card_id}", "components": None, "slides": None}
-    return store[_KIND].add(account_id, record | fields)
-
-
-def _show(row: Row) -> dict[str, Any]:
-    return {name: value for name, value in row.public_fields.items() if value is not None}
+    record = {**make_card_ids(store, fields.get("id")), "components": None, "slides": None}
+    return store[_CARDS.kind].add(account_id, record | fields)
 
 
 def _is_legacy(row: Row) -> bool:
     return bool(row.fields["card_type"] == _LEGACY_TYPE)
 
 
-def _list(call: Call) -> Answer:
-    rows = [row for row in list_owned(call, _KIND) if call.params["include_legacy_cards"] or not _is_legacy(row)]
+def _list(call: Call) -> list[Row]:
+    rows = list_owned(call, _CARDS.kind)
+    rows = [row for row in rows if call.params["include_legacy_cards"] or not _is_legacy(row)]
     rows = filter_by(rows, "card_type", call.params["card_types"])
     rows = filter_by(rows, "id", call.params["card_id"])
     rows = filter_by(rows, "card_uri", call.params["card_uris"])
-    page = call.paginate(filter_by_name(rows, call.params["q"]), sortable=_SORTABLE, filters=call.path)
-    return Answer([_show(row) for row in page.rows], page)
+    return filter_by_name(rows, call.params["q"])
 
 
-def _find(call: Call) -> Row:
-    return call.find(call.sandbox.store[_KIND], "card_id", code="CARD_NOT_FOUND")
-
-
-def _get(call: Call) -> Answer:
-    return Answer([_show(_find(call))])
+def _find(call: Call, *, legacy: bool) -> Row:
+    row = _CARDS.find(call)
+    if _is_legacy(row) is not legacy:
+        raise not_found("card_id")
+    return row
 
 
 def _create(call: Call) -> Answer:
     content = _read_content(call)
     if not content:
         refuse(missing("CARD-04", "components"))
-    return Answer(_show(add_card(call.sandbox.store, call.account, name=call.params["name"], **content)))
+    return Answer(_CARDS.show(add_card(call.sandbox.store, call.account, name=call.params["name"], **content)))
 
 
 def _update(call: Call) -> Answer:
-    row = _find(call)
-    if _is_legacy(row):
-        raise not_found("CARD_NOT_FOUND", "card_id")
-    name = call.sent.get("name", "")
-    if len(name) > _NAME:
+    row = _find(call, legacy=False)
+    if len(call.sent.get("name", "")) > _NAME:
         # Unspecified: that the bound of the creation holds here too, and that never both does (UNS-card-update-bounds).
         refuse(invalid("CARD-02", f"takes up to {_NAME} characters", "name"))
-    return Answer(_show(call.sandbox.store[_KIND].change(row, **{**call.sent, **_read_content(call)})))
-
-
-def _delete_legacy(call: Call) -> Answer:
-    row = _find(call)
-    if not _is_legacy(row):
-        raise not_found("CARD_NOT_FOUND", "card_id")
-    return Answer(_show(call.sandbox.store[_KIND].delete(row)))
+    return _CARDS.change(call, row, {**call.sent, **_read_content(call)})
 
 
 def _read_content(call: Call) -> dict[str, Any]:
@@ -147,7 +136,11 @@ def _read_content(call: Call) -> dict[str, Any]:
     if components is not None and slides is not None:
         refuse(invalid("CARD-03", "and components exclude each other", "slides", code="EXCLUSIVE_PARAMETERS"))
     if slides is not None:
-        refuse(*_check_slides(slides))
+        # Unspecified: that each slide keeps the rules of a card (ASM-132).
+        if not slides:
+            refuse(invalid("CARD-03", "holds no slide", "slides"))
+        found = (_check_components(slide, f"slides[{index}]") for index, slide in enumerate(slides))
+        refuse(*itertools.chain.from_iterable(found))
         return {"components": None, "slides": slides, "card_type": _derive_type(call, slides, several=True)}
     if components is not None:
         refuse(*_check_components(components, "components"))
@@ -155,18 +148,9 @@ def _read_content(call: Call) -> dict[str, Any]:
     return {}
 
 
-def _check_slides(slides: Sequence[Any]) -> list[Finding]:
-    # Unspecified: that each slide keeps the rules of a card (ASM-132).
-    if not slides:
-        return [invalid("CARD-03", "holds no slide", "slides")]
-    found: list[Finding] = []
-    for index, slide in enumerate(slides):
-        at = f"slides[{index}]"
-        found += _check_components(slide, at) if isinstance(slide, list) else [invalid("CARD-03", "is no array", at)]
-    return found
-
-
-def _check_components(components: Sequence[Any], at: str) -> list[Finding]:
+def _check_components(components: Any, at: str) -> list[Finding]:
+    if not isinstance(components, list):
+        return [invalid("CARD-03", "is not an array", at)]
     found = [
         finding
         for index, component in enumerate(components)
@@ -221,7 +205,12 @@ def _derive_type(call: Call, slides: Sequence[Sequence[Mapping[str, Any]]], *, s
     """
     # Unspecified: how the type follows (ASM-132); that a website wins where a card has both destinations.
     components = [component for slide in slides for component in slide]
-    media = {_find_media_type(call, key) for component in components for key in _list_media_keys(component)}
+    keys = [component["media_key"] for component in components if component["type"] == "MEDIA"]
+    keys += [key for component in components for key in component.get("media_keys", ())]
+    uploads = [find_upload(call, key, "media_key") for key in keys]
+    for upload in uploads:
+        refuse_other_types(upload, ("IMAGE", "VIDEO"), "media_key", rule="CARD-05")
+    media = {str(upload.fields["media_type"]) for upload in uploads}
     what = media.pop() if len(media) == 1 else "MIXED_MEDIA"
     kinds = {component["type"] for component in components}
     target = "WEBSITE" if "DETAILS" in kinds else "APP"
@@ -233,43 +222,25 @@ def _derive_type(call: Call, slides: Sequence[Sequence[Mapping[str, Any]]], *, s
     return card_type
 
 
-def _list_media_keys(component: Mapping[str, Any]) -> list[str]:
-    if component["type"] == "MEDIA":
-        return [component["media_key"]]
-    return list(component.get("media_keys", ()))
-
-
-def _find_media_type(call: Call, media_key: str) -> str:
-    upload = find_upload(call, media_key, "media_key")
-    refuse_other_types(upload, ("IMAGE", "VIDEO"), "media_key", rule="CARD-05")
-    return str(upload.fields["media_type"])
-
-
 OPERATIONS = (
-    Operation(
-        id="cards.list",
-        method="GET",
-        path=_PATH,
-        handler=_list,
-        query=(
-            csv("card_types", enum=CARD_TYPES, rule="CARD-10"),
-            csv("card_id", max_items=200, rule="GEN-17"),
-            csv("card_uris", max_items=200, rule="GEN-17"),
-            integer("count", default=100, minimum=1, maximum=200, rule="CARD-10"),
-            text("cursor", rule="GEN-07"),
-            boolean("include_legacy_cards", default=False, rule="CARD-10c"),
-            text("q", max_length=_NAME, rule="CARD-10b"),
-            text("sort_by", rule="GEN-08"),
-            WITH_DELETED,
-        ),
-        limit="account_reads",
+    _CARDS.make_list(
+        csv("card_types", enum=CARD_TYPES, rule="CARD-10"),
+        csv("card_id", max_items=200, rule="GEN-17"),
+        csv("card_uris", max_items=200, rule="GEN-17"),
+        integer("count", default=100, minimum=1, maximum=200, rule="CARD-10"),
+        text("cursor", rule="GEN-07"),
+        boolean("include_legacy_cards", default=False, rule="CARD-10c"),
+        text("q", max_length=_NAME, rule="CARD-10b"),
+        text("sort_by", rule="GEN-08"),
+        WITH_DELETED,
         rule="CARD-10",
+        select=_list,
     ),
     Operation(
         id="cards.get",
         method="GET",
-        path=_ONE,
-        handler=_get,
+        path=_CARDS.one,
+        handler=lambda call: Answer([_CARDS.show(_CARDS.find(call))]),
         query=(WITH_DELETED,),
         limit="account_reads",
         rule="CARD-11",
@@ -277,7 +248,7 @@ OPERATIONS = (
     Operation(
         id="cards.create",
         method="POST",
-        path=_PATH,
+        path=_CARDS.path,
         handler=_create,
         query=(
             json_field("name", "string", required=True, max_length=_NAME, rule="CARD-02"),
@@ -291,7 +262,7 @@ OPERATIONS = (
     Operation(
         id="cards.update",
         method="PUT",
-        path=_ONE,
+        path=_CARDS.one,
         handler=_update,
         query=(
             json_field("name", "string", rule="CARD-09"),
@@ -305,8 +276,8 @@ OPERATIONS = (
     Operation(
         id="image_conversation_cards.delete",
         method="DELETE",
-        path=_LEGACY,
-        handler=_delete_legacy,
+        path=f"{_CARDS.path}/image_conversation/{{card_id}}",
+        handler=lambda call: Answer(_CARDS.show(call.sandbox.store[_CARDS.kind].delete(_find(call, legacy=True)))),
         limit="writes",
         rule="CARD-12",
     ),

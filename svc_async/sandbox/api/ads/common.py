@@ -1,18 +1,18 @@
-"""What families share: declarations of parameters, filters of lists, references to media, and cards of one type."""
+"""What families share: records with their usual operations, declarations of parameters, and references to media."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import attrs
 
 from svc_async.sandbox.refusal import invalid, refuse
-from svc_async.sandbox.server.decoding import Param, boolean, csv, integer, text
-from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row, not_found
-from svc_async.sandbox.state.store import Row
+from svc_async.sandbox.server.decoding import Param, boolean, integer, text
+from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
+from svc_async.sandbox.state.store import Row, Store
 
 __all__ = [
     "WITH_DELETED",
-    "TypedCards",
+    "Records",
     "filter_by",
     "filter_by_name",
     "find_library_media",
@@ -20,18 +20,18 @@ __all__ = [
     "get_library_url",
     "list_owned",
     "list_params",
+    "make_card_ids",
     "refuse_other_types",
-    "select_fields",
-    "without_dates",
+    "show_without_dates",
 ]
 
 WITH_DELETED = boolean("with_deleted", default=False, rule="GEN-08b")
 
 
-def list_params(*, default: int, maximum: int, rule: str) -> tuple[Param, ...]:
+def list_params(*, rule: str) -> tuple[Param, ...]:
     """Declare the parameters that every full list takes (GEN-06 to GEN-08b)."""
     return (
-        integer("count", default=default, minimum=1, maximum=maximum, rule=rule),
+        integer("count", default=200, minimum=1, maximum=1000, rule=rule),
         text("cursor", rule="GEN-07"),
         text("sort_by", rule="GEN-08"),
         WITH_DELETED,
@@ -39,10 +39,11 @@ def list_params(*, default: int, maximum: int, rule: str) -> tuple[Param, ...]:
     )
 
 
-def list_owned(call: Call, kind: str) -> list[Row]:
-    """Return the account's records of a kind; deleted ones as `with_deleted` says (GEN-14b)."""
+def list_owned(call: Call, kind: str, *, owner: str | None = None) -> list[Row]:
+    """Return the records of a kind that the account has, or another owner; deleted ones as `with_deleted` says."""
     with_deleted = call.params.get("with_deleted", False)
-    return [row for row in call.sandbox.store[kind] if row.owner == call.account and (with_deleted or not row.deleted)]
+    owner = call.account if owner is None else owner
+    return [row for row in call.sandbox.store[kind] if row.owner == owner and (with_deleted or not row.deleted)]
 
 
 def filter_by(rows: Iterable[Row], attribute: str, values: Container[str] | None) -> list[Row]:
@@ -56,15 +57,107 @@ def filter_by_name(rows: Iterable[Row], q: str | None) -> list[Row]:
     return [row for row in rows if row.fields["name"].casefold().startswith(prefix)]
 
 
-def select_fields(row: Row, names: Iterable[str]) -> Row:
-    """Return the record with these fields only."""
-    return attrs.evolve(row, fields={name: row.fields[name] for name in names})
-
-
-def without_dates(row: Row) -> dict[str, Any]:
+def show_without_dates(row: Row) -> dict[str, Any]:
     """Return the public fields of a record that has no dates and no `deleted` (CON-18)."""
-    hidden = ("created_at", "updated_at", "deleted")
-    return {name: value for name, value in row.public_fields.items() if name not in hidden}
+    return row.show(without=("created_at", "updated_at", "deleted"))
+
+
+@attrs.frozen(kw_only=True)
+class Records:
+    """The records of one kind that an account has, and the operations that most kinds have.
+
+    Attributes:
+        kind: their table, which is the name of the family too.
+        path: of the list.
+        key: the parameter that names one of them in the path.
+        sortable: the attributes that `sort_by` takes.
+        show: returns the fields that answers show.
+    """
+
+    kind: str
+    path: str
+    key: str
+    sortable: tuple[str, ...] = ()
+    show: Callable[[Row], Mapping[str, Any]] = Row.show
+
+    @property
+    def one(self) -> str:
+        """The path of one record."""
+        return f"{self.path}/{{{self.key}}}"
+
+    def find(self, call: Call) -> Row:
+        """Find the record in the path."""
+        return call.find(self.kind, self.key)
+
+    def add(self, call: Call, fields: Mapping[str, Any]) -> Answer:
+        """Add a record and answer with it."""
+        return Answer(self.show(call.sandbox.store[self.kind].add(call.account, fields)))
+
+    def change(self, call: Call, row: Row, fields: Mapping[str, Any]) -> Answer:
+        """Change a record and answer with it."""
+        return Answer(self.show(call.sandbox.store[self.kind].change(row, **fields)))
+
+    def make_list(
+        self,
+        *query: Param,
+        rule: str,
+        by: Mapping[str, str] | None = None,
+        select: Callable[[Call], Iterable[Row]] | None = None,
+    ) -> Operation:
+        """Make the operation that lists them.
+
+        Args:
+            query: the parameters.
+            rule: the rule of the list.
+            by: the attributes that parameters filter by; `q` filters by the beginning of the name.
+            select: returns the records of the list, instead of `by`.
+        """
+
+        def select_by(call: Call) -> Iterable[Row]:
+            rows = list_owned(call, self.kind)
+            for parameter, attribute in (by or {}).items():
+                rows = filter_by(rows, attribute, call.params[parameter])
+            return filter_by_name(rows, call.params["q"]) if "q" in call.params else rows
+
+        rows_of = select or select_by
+        return Operation(
+            id=f"{self.kind}.list",
+            method="GET",
+            path=self.path,
+            handler=lambda call: call.answer_page(rows_of(call), sortable=self.sortable, show=self.show),
+            query=query,
+            limit="account_reads",
+            rule=rule,
+        )
+
+    def make_get(self, *, rule: str, query: tuple[Param, ...] = (WITH_DELETED,)) -> Operation:
+        """Make the operation that returns one of them."""
+        return Operation(
+            id=f"{self.kind}.get",
+            method="GET",
+            path=self.one,
+            handler=lambda call: Answer(self.show(self.find(call))),
+            query=query,
+            limit="account_reads",
+            rule=rule,
+        )
+
+    def make_delete(self, *, rule: str) -> Operation:
+        """Make the operation that marks one of them as deleted."""
+        return Operation(
+            id=f"{self.kind}.delete",
+            method="DELETE",
+            path=self.one,
+            handler=lambda call: Answer(self.show(call.sandbox.store[self.kind].delete(self.find(call)))),
+            limit="writes",
+            rule=rule,
+        )
+
+
+def make_card_ids(store: Store, card_id: str | None = None) -> dict[str, str]:
+    """Return the fields that name a new card of any kind."""
+    card_id = card_id or store.ids.next("card", 5)
+    return {"id": card_id, "card_uri": f"card://{card_id}"}
 
 
 def find_upload(call: Call, media_key: str, parameter: str) -> Row:
@@ -76,7 +169,7 @@ def find_upload(call: Call, media_key: str, parameter: str) -> Row:
     # Unspecified: the answer to a key that names nothing (ASM-102).
     upload = call.sandbox.store["uploads"].get(media_key, owner=call.account)
     if upload is None:
-        raise not_found("MEDIA_NOT_FOUND", parameter)
+        raise not_found(parameter, "media")
     return upload
 
 
@@ -87,7 +180,7 @@ def find_library_media(call: Call, media_key: str, parameter: str) -> Row:
         Refusal: the library has no such entry.
     """
     if call.sandbox.store["media_library"].get(media_key, owner=call.account) is None:
-        raise not_found("MEDIA_NOT_FOUND", parameter)
+        raise not_found(parameter, "media")
     return find_upload(call, media_key, parameter)
 
 
@@ -102,68 +195,6 @@ def refuse_other_types(upload: Row, types: tuple[str, ...], parameter: str, *, r
 
 
 def get_library_url(call: Call, media_key: str, name: str) -> str | None:
-    """Return the URL that the library shows for a medium; None where the library has it no more."""
+    """Return the URL that the library shows for a medium; None where the library no longer has it."""
     kept = call.sandbox.store["media_library"].get(media_key)
     return None if kept is None else kept.fields[name]
-
-
-@attrs.frozen(kw_only=True)
-class TypedCards:
-    """Cards of one type, which have a path of their own: how they are found, listed, read and added.
-
-    Attributes:
-        kind: their table, which is the name of the family too.
-        path: of the list.
-        sortable: the attributes that `sort_by` takes.
-    """
-
-    kind: str
-    path: str
-    sortable: tuple[str, ...]
-
-    @property
-    def one(self) -> str:
-        """The path of one card."""
-        return f"{self.path}/{{card_id}}"
-
-    def find(self, call: Call) -> Row:
-        """Find the card in the path."""
-        return call.find(call.sandbox.store[self.kind], "card_id", code="CARD_NOT_FOUND")
-
-    def add(self, call: Call, fields: Mapping[str, Any]) -> Answer:
-        """Add a card and answer with it."""
-        card_id = call.sandbox.store.ids.next("card", 5)
-        record = {"id": card_id, "card_uri": f"card://{card_id}", **fields}
-        return answer_row(call.sandbox.store[self.kind].add(call.account, record))
-
-    def make_reads(self, *, list_rule: str, get_rule: str) -> tuple[Operation, Operation]:
-        """Return the operations that read them."""
-        return (
-            Operation(
-                id=f"{self.kind}.list",
-                method="GET",
-                path=self.path,
-                handler=self._list,
-                query=(
-                    csv("card_ids", max_items=200, rule="GEN-17"),
-                    text("q", rule=list_rule),
-                    *list_params(default=200, maximum=1000, rule=list_rule),
-                ),
-                limit="account_reads",
-                rule=list_rule,
-            ),
-            Operation(
-                id=f"{self.kind}.get",
-                method="GET",
-                path=self.one,
-                handler=lambda call: answer_row(self.find(call)),
-                query=(WITH_DELETED,),
-                limit="account_reads",
-                rule=get_rule,
-            ),
-        )
-
-    def _list(self, call: Call) -> Answer:
-        # Unspecified: the meaning of q; here the same as on the list of cards (UNS-q-elsewhere).
-        rows = filter_by_name(filter_by(list_owned(call, self.kind), "id", call.params["card_ids"]), call.params["q"])
-        return answer_page(call.paginate(rows, sortable=self.sortable, filters=call.path))

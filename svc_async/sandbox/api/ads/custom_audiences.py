@@ -4,7 +4,7 @@ from typing import Any
 
 from svc_async.sandbox.api.ads.user_batches import OperationGroup, OperationSchema, Rules, pause_gc
 from svc_async.sandbox.server.decoding import boolean, json_field, text
-from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page
+from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["HASHED", "OPERATIONS"]
@@ -29,18 +29,14 @@ _SCHEMA = OperationSchema(
 )
 
 
-def _find_audience(call: Call) -> Row:
-    return call.find(call.sandbox.store["custom_audiences"], "custom_audience_id", code="CUSTOM_AUDIENCE_NOT_FOUND")
-
-
 def _list_targeted(call: Call) -> Answer:
-    audience = _find_audience(call)
+    audience = call.find("custom_audiences", "custom_audience_id")
     rows = [
         Row(campaign.position, campaign.owner, entry)
         for campaign in call.sandbox.store["campaigns"]
         if campaign.owner == call.account and (entry := _make_entry(call, campaign, audience.id))["line_items"]
     ]
-    return answer_page(call.paginate(rows, sortable=(), filters=call.path))
+    return call.answer_page(rows)
 
 
 def _make_entry(call: Call, campaign: Row, audience_id: str) -> dict[str, Any]:
@@ -56,7 +52,7 @@ def _make_entry(call: Call, campaign: Row, audience_id: str) -> dict[str, Any]:
 
 
 def _update_users(call: Call) -> Answer:
-    audience = call.sandbox.store.audiences[_find_audience(call).id]
+    audience = call.sandbox.store.audiences[call.find("custom_audiences", "custom_audience_id").id]
     with pause_gc():
         group = OperationGroup.read(call, _SCHEMA)
         group.apply(audience)

@@ -5,14 +5,14 @@ from typing import Any
 
 from svc_async.sandbox.api.ads.user_batches import OperationGroup, OperationSchema, Rules, pause_gc
 from svc_async.sandbox.server.decoding import json_field
-from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row
+from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.server.reading import parse_time
 from svc_async.sandbox.state.audiences import Audience
 from svc_async.sandbox.state.store import Row, Store, format_time
 
 __all__ = ["OPERATIONS", "add_do_not_reach_list"]
 
-_LISTS = "do_not_reach_lists"
+_LISTS, _ID = "do_not_reach_lists", "do_not_reach_list_id"
 # Unspecified: when a list is targetable (ASM-116, ASM-118).
 _PROCESSING = timedelta(hours=6)
 _SMALLEST = 100
@@ -52,12 +52,8 @@ def add_do_not_reach_list(store: Store, account_id: str, **fields: Any) -> Row:
     return row
 
 
-def _find(call: Call) -> Row:
-    return call.find(call.sandbox.store[_LISTS], "do_not_reach_list_id", code="DO_NOT_REACH_LIST_NOT_FOUND")
-
-
 def _update_users(call: Call) -> Answer:
-    row = _find(call)
+    row = call.find(_LISTS, _ID)
     with pause_gc():
         group = OperationGroup.read(call, _SCHEMA)
         group.apply(call.sandbox.store.audiences[row.id])
@@ -67,21 +63,16 @@ def _update_users(call: Call) -> Answer:
 
 
 def _delete(call: Call) -> Answer:
-    row = _find(call)
-    return answer_row(
-        call.sandbox.store[_LISTS].delete(call.sandbox.store[_LISTS].change(row, **_describe_status(call, row)))
-    )
-
-
-def _describe_status(call: Call, row: Row) -> dict[str, Any]:
-    """Return the status of a list: an upload is processed for a while, and then the list may be too small."""
+    """Delete a list and answer with its status: an upload is processed for a while, then the list may be too small."""
+    row, lists = call.find(_LISTS, _ID), call.sandbox.store[_LISTS]
     size = len(call.sandbox.store.audiences[row.id].members(call.now))
     taken_at = row.fields.get("_taken_at")
     if taken_at is not None and call.now < parse_time(taken_at) + _PROCESSING:
         reasons = ["PROCESSING"]
     else:
         reasons = ["TOO_SMALL"] if size < _SMALLEST else []
-    return {"targetable": not reasons, "reasons_not_targetable": reasons, "list_size": size}
+    changed = lists.change(row, targetable=not reasons, reasons_not_targetable=reasons, list_size=size)
+    return Answer(lists.delete(changed).show())
 
 
 OPERATIONS = (

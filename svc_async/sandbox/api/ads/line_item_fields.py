@@ -17,6 +17,7 @@ __all__ = [
     "Goal",
     "LineItemFields",
     "PayBy",
+    "ProductType",
     "read_fields",
 ]
 

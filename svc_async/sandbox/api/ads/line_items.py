@@ -1,4 +1,4 @@
-"""Line items (LI-01 to LI-21, CAT-03).
+"""Line items (LI-01 to LI-21, CAT-03), and the placements of each product type (PLC-01).
 
 An update is checked by its result: `line_item_constraints` lists what must hold for the line item after it.
 """
@@ -6,13 +6,20 @@ An update is checked by its result: `line_item_constraints` lists what must hold
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from svc_async.sandbox.api.ads.common import select_fields
 from svc_async.sandbox.api.ads.line_item_constraints import CONSTRAINTS, Update, ends_before_start
-from svc_async.sandbox.api.ads.line_item_fields import AudienceExpansion, BidStrategy, Days, EntityStatus, Goal, PayBy
+from svc_async.sandbox.api.ads.line_item_fields import (
+    AudienceExpansion,
+    BidStrategy,
+    Days,
+    EntityStatus,
+    Goal,
+    PayBy,
+    ProductType,
+)
 from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, refuse
 from svc_async.sandbox.server.decoding import integer, long, text, timestamp
-from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row, no_access, not_found
+from svc_async.sandbox.server.operations import Answer, Call, Operation, no_access, not_found
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["FIELDS", "OPERATIONS", "add_campaign", "add_line_item", "choose_campaign"]
@@ -135,63 +142,51 @@ def _complete(fields: Mapping[str, Any]) -> dict[str, Any]:
     return filled
 
 
+def _show(row: Row) -> dict[str, Any]:
+    return {name: row.fields[name] for name in FIELDS}
+
+
 def _update(call: Call) -> Answer:
-    row = _find(call)
+    row, store = call.find("line_items", "line_item_id"), call.sandbox.store
     if call.sent.get("advertiser_user_id") is not None and "advertiser_user" in call.sandbox.config.closed_gates:
         raise no_access("advertiser_user_id")
-    after = _complete({**row.fields, **_read_sent(call)})
+    sent = dict(call.sent)
+    if "categories" in sent:
+        # Unspecified: one string carries several categories as a comma list (UNS-categories-form).
+        sent["categories"] = sent["categories"].split(",") if sent["categories"] else []
+    after = _complete({**row.fields, **sent})
+    campaign = store["campaigns"].get(row.fields["campaign_id"])
+    categories = store["advertiser_business_categories"]
     update = Update(
         before=row.fields,
         after=after,
-        sent=frozenset(call.sent),
-        campaign=_find_campaign(call, row),
-        business=_map_categories(call),
+        sent=frozenset(sent),
+        campaign={} if campaign is None else campaign.fields,
+        business={iab: category.id for category in categories for iab in category.fields["iab_categories"]},
     )
     findings = [constraint.finding() for constraint in CONSTRAINTS if constraint.is_broken(update)]
     if ends_before_start(update):  # Unspecified: that this is refused (ASM-121)
         findings.append(invalid("ASM-121", "must be later than start_time", "end_time"))
     refuse(*findings)
-    return _answer(call.sandbox.store["line_items"].change(row, **after))
-
-
-def _read_sent(call: Call) -> dict[str, Any]:
-    categories = call.sent.get("categories")
-    # Unspecified: one string carries several categories as a comma list (UNS-categories-form).
-    split = {"categories": categories.split(",") if categories else []} if "categories" in call.sent else {}
-    return {**call.sent, **split}
-
-
-def _find_campaign(call: Call, row: Row) -> Mapping[str, Any]:
-    campaign = call.sandbox.store["campaigns"].get(row.fields["campaign_id"])
-    return {} if campaign is None else campaign.fields
-
-
-def _map_categories(call: Call) -> dict[str, str]:
-    return {
-        iab: row.id
-        for row in call.sandbox.store["advertiser_business_categories"]
-        for iab in row.fields["iab_categories"]
-    }
-
-
-def _find(call: Call) -> Row:
-    return call.find(call.sandbox.store["line_items"], "line_item_id", code="LINE_ITEM_NOT_FOUND")
+    return Answer(_show(store["line_items"].change(row, **after)))
 
 
 def _delete(call: Call) -> Answer:
     rows = call.sandbox.store["line_items"]
     row = rows.get(call.path["line_item_id"], owner=call.account, with_deleted=True)
     if row is None:
-        raise not_found("LINE_ITEM_NOT_FOUND", "line_item_id")
+        raise not_found("line_item_id")
     if row.deleted:
         # Unspecified: the code (ASM-92).
         problem = Problem("LINE_ITEM_NOT_FOUND", "the line item was deleted before", "line_item_id")
         raise Refusal(404, problem, rule="LI-20c", basis=Basis.SPEC)
-    return _answer(rows.delete(row))
+    return Answer(_show(rows.delete(row)))
 
 
-def _answer(row: Row) -> Answer:
-    return answer_row(select_fields(row, FIELDS))
+def _list_placements(call: Call) -> Answer:
+    product_type = call.params["product_type"]
+    rows = [row for row in call.sandbox.store["placements"] if product_type in (None, row.id)]
+    return Answer([{"product_type": row.id, "placements": row.fields["placements"]} for row in rows])
 
 
 OPERATIONS = (
@@ -231,5 +226,14 @@ OPERATIONS = (
         handler=_delete,
         limit="writes",
         rule="LI-20",
+    ),
+    Operation(
+        id="placements.list",
+        method="GET",
+        path="/12/line_items/placements",
+        handler=_list_placements,
+        query=(text("product_type", enum=get_args(ProductType), rule="PLC-01"),),
+        limit="global_reads",
+        rule="PLC-01",
     ),
 )

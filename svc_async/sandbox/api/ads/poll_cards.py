@@ -1,26 +1,29 @@
 """Poll cards, which cannot be changed and are removed when deleted (POLL-01 to POLL-09)."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from svc_async.sandbox.api.ads.common import (
-    TypedCards,
+    Records,
     find_library_media,
     get_library_url,
+    list_params,
+    make_card_ids,
     refuse_other_types,
 )
 from svc_async.sandbox.api.ads.features import get_features
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, missing, refuse
-from svc_async.sandbox.server.decoding import integer, text
+from svc_async.sandbox.server.decoding import csv, integer, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.state.media import has_ratio
-from svc_async.sandbox.state.store import Row, format_time
+from svc_async.sandbox.state.store import format_time
 
 __all__ = ["OPERATIONS"]
 
-_CARDS = TypedCards(
+_CARDS = Records(
     kind="poll_cards",
     path="/12/accounts/{account_id}/cards/poll",
+    key="card_id",
     sortable=("id", "name", "card_type", "start_time", "end_time", "created_at", "updated_at"),
 )
 _FEATURE = "PROMOTED_MEDIA_POLLS"
@@ -31,62 +34,40 @@ _IMAGE_RATIO = 1.91, 1.0
 
 
 def _create(call: Call) -> Answer:
-    _check_choices(call)
+    params = call.params
+    if params["fourth_choice"] is not None and params["third_choice"] is None:
+        refuse(missing("POLL-02c", "third_choice"))
+    # Unspecified: that the last two choices are as long as the first two (ASM-133); a name's length has no bound.
+    too_long = [choice for choice in ("third_choice", "fourth_choice") if len(params[choice] or "") > _CHOICE]
+    refuse(*(invalid("ASM-133", f"takes up to {_CHOICE} characters", choice) for choice in too_long))
+    minutes: int = params["duration_in_minutes"]
     record = {
-        "name": call.params["name"],
+        **make_card_ids(call.sandbox.store),
+        "name": params["name"],
         "card_type": "TEXT_POLLS",
-        **{choice: call.params[choice] for choice in _CHOICES},
-        **_schedule(call.now, call.params["duration_in_minutes"]),
+        **{choice: params[choice] for choice in _CHOICES},
+        "duration_in_minutes": str(minutes),  # the service writes a string (POLL-01b)
+        "start_time": format_time(call.now),
+        "end_time": format_time(call.now + timedelta(minutes=minutes)),
     }
-    if call.params["media_key"] is not None:
-        record |= _make_media(call, call.params["media_key"])
+    if params["media_key"] is not None:
+        record |= _make_media(call, params["media_key"])
     return _CARDS.add(call, record)
 
 
-def _check_choices(call: Call) -> None:
-    if call.params["fourth_choice"] is not None and call.params["third_choice"] is None:
-        refuse(missing("POLL-02c", "third_choice"))
-    # Unspecified: that the last two choices are as long as the first two (ASM-133); a name's length has no bound.
-    later = ("third_choice", "fourth_choice")
-    refuse(
-        *(
-            invalid("ASM-133", f"takes up to {_CHOICE} characters", choice)
-            for choice in later
-            if len(call.params[choice] or "") > _CHOICE
-        )
-    )
-
-
-def _schedule(start: datetime, minutes: int) -> dict[str, str]:
-    """Return the duration of a poll that starts now; the service writes the minutes as a string (POLL-01b)."""
-    end = start + timedelta(minutes=minutes)
-    return {"duration_in_minutes": str(minutes), "start_time": format_time(start), "end_time": format_time(end)}
-
-
 def _make_media(call: Call, media_key: str) -> dict[str, Any]:
-    """Return what a poll shows of its medium, which excludes the key (POLL-04b)."""
+    """Return what a poll shows of its medium, without the key (POLL-04b); for an image, only the poster (POLL-08)."""
     if _FEATURE not in get_features(call.sandbox.store, call.account):
         # Unspecified: status and code (ASM-22).
         problem = Problem("FEATURE_NOT_AVAILABLE", f"the account has no feature {_FEATURE}", "media_key")
         raise Refusal(400, problem, rule="POLL-04c", basis=Basis.SPEC)
     upload = find_library_media(call, media_key, "media_key")
     refuse_other_types(upload, ("IMAGE", "VIDEO"), "media_key", rule="POLL-04")
-    if upload.fields["media_type"] == "IMAGE":
-        _check_image(upload)
-    return _make_video(call, upload)
-
-
-def _check_image(upload: Row) -> None:
-    well = has_ratio(upload, *_IMAGE_RATIO)
-    if upload.fields["width"] < _IMAGE_WIDTH or not well:
-        message = f"must name an image of at least {_IMAGE_WIDTH} px in width and a ratio of 1.91:1"
-        refuse(invalid("POLL-04", message, "media_key"))
-
-
-def _make_video(call: Call, upload: Row) -> dict[str, Any]:
-    """Return the fields of POLL-08; for an image, only those of the poster have values."""
     facts = upload.fields
     is_video = facts["media_type"] == "VIDEO"
+    if not is_video and (facts["width"] < _IMAGE_WIDTH or not has_ratio(upload, *_IMAGE_RATIO)):
+        message = f"must name an image of at least {_IMAGE_WIDTH} px in width and a ratio of 1.91:1"
+        refuse(invalid("POLL-04", message, "media_key"))
     url = get_library_url(call, upload.id, "media_url")
     poster = get_library_url(call, upload.id, "poster_media_url")
     return {
@@ -108,11 +89,19 @@ def _delete(call: Call) -> Answer:
     row = _CARDS.find(call)
     call.sandbox.store[_CARDS.kind].remove(row)
     # Unspecified: the answer (ASM-21).
-    return Answer({**row.public_fields, "deleted": True})
+    return Answer({**row.show(), "deleted": True})
 
 
 OPERATIONS = (
-    *_CARDS.make_reads(list_rule="POLL-09", get_rule="POLL-07"),
+    # Unspecified: the meaning of q; here the same as on the list of cards (UNS-q-elsewhere).
+    _CARDS.make_list(
+        csv("card_ids", max_items=200, rule="GEN-17"),
+        text("q", rule="POLL-09"),
+        *list_params(rule="POLL-09"),
+        rule="POLL-09",
+        by={"card_ids": "id"},
+    ),
+    _CARDS.make_get(rule="POLL-07"),
     Operation(
         id="poll_cards.create",
         method="POST",

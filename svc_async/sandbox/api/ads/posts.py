@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from svc_async.sandbox.api.ads.common import find_upload
+from svc_async.sandbox.api.ads.common import find_upload, list_owned
 from svc_async.sandbox.refusal import invalid, missing, refuse
 from svc_async.sandbox.server.decoding import boolean, csv, long, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
@@ -23,19 +23,23 @@ _PAID_PARTNERSHIPS = datetime(2026, 6, 3, tzinfo=UTC)
 
 
 def _create(call: Call) -> Answer:
-    params = call.params
-    _check_release(call)
+    params, sandbox = call.params, call.sandbox
+    if "paid_partnership" in call.sent and call.now < _PAID_PARTNERSHIPS:
+        refuse(invalid("VER-05", "is not a parameter of this call yet", "paid_partnership"))
     if params["text"] is None and params["media_keys"] is None:
         refuse(missing("POST-02", "text"))
     if not params["nullcast"] and str(params["as_user_id"]) != call.user:
         refuse(invalid("POST-06b", "is false only for the authenticated user", "nullcast"))
     media = _find_media(call, params["media_keys"] or ())
     _check_card(call)
-    number = int(call.sandbox.store.ids.next("post", 12), _DIGITS)
+    number = int(sandbox.store.ids.next("post", 12), _DIGITS)
+    said = params["text"] or ""
     record = {
         "id": number,
         "id_str": str(number),
-        **_make_text(call),
+        # Unspecified: that `compat` is the default, and that the mode decides between two names
+        # (UNS-post-mode-default).
+        "full_text" if params["post_mode"] == "extended" else "text": said,
         "name": params["name"],
         "card_uri": params["card_uri"],
         "entities": {"media": [_show_media(call, upload) for upload in media]},
@@ -50,26 +54,16 @@ def _create(call: Call) -> Answer:
         "_conversation_settings": params["conversation_settings"],
         "_paid_partnership": params["paid_partnership"],
     }
+    library = sandbox.store["media_library"]
     for upload in media:
-        _mark_posted(call, upload)
-    row = call.sandbox.store[_KIND].add(call.account, record)
-    _publish_event(call, row)
+        if (kept := library.get(upload.id, owner=call.account)) is not None:
+            library.change(kept, posted=True)
+    row = sandbox.store[_KIND].add(call.account, record)
+    if not params["nullcast"]:  # ASM-136
+        payload = {"id": row.id, "text": said, "edit_history_post_ids": [row.id]}
+        event = sandbox.channels.events.create("post.create", user_id=str(params["as_user_id"]), payload=payload)
+        sandbox.channels.publish(event)
     return Answer(_show(row))
-
-
-def _publish_event(call: Call, row: Row) -> None:
-    """Publish an event for a post that is not nullcast (ASM-136)."""
-    if row.fields["nullcast"]:
-        return
-    payload = {"id": row.id, "text": call.params["text"] or "", "edit_history_post_ids": [row.id]}
-    user_id = str(call.params["as_user_id"])
-    call.sandbox.channels.publish(call.sandbox.channels.events.create("post.create", user_id=user_id, payload=payload))
-
-
-def _check_release(call: Call) -> None:
-    """Refuse `paid_partnership` before its release (VER-05)."""
-    if "paid_partnership" in call.sent and call.now < _PAID_PARTNERSHIPS:
-        refuse(invalid("VER-05", "is not a parameter of this call yet", "paid_partnership"))
 
 
 def _find_media(call: Call, media_keys: Sequence[str]) -> list[Row]:
@@ -87,16 +81,8 @@ def _check_card(call: Call) -> None:
     uri = call.params["card_uri"]
     if uri is None:
         return
-    cards = (
-        row for kind in _CARDS for row in call.sandbox.store[kind] if row.owner == call.account and not row.deleted
-    )
-    if not any(row.fields["card_uri"] == uri for row in cards):
-        raise not_found("CARD_NOT_FOUND", "card_uri")
-
-
-def _make_text(call: Call) -> dict[str, str]:
-    # Unspecified: that `compat` is the default, and that the mode decides between two names (UNS-post-mode-default).
-    return {"full_text" if call.params["post_mode"] == "extended" else "text": call.params["text"] or ""}
+    if not any(row.fields["card_uri"] == uri for kind in _CARDS for row in list_owned(call, kind)):
+        raise not_found("card_uri")
 
 
 def _show_media(call: Call, upload: Row) -> dict[str, Any]:
@@ -124,20 +110,13 @@ def _show_user(call: Call) -> dict[str, Any]:
     return trimmed if call.params["trim_user"] else {**trimmed, "screen_name": screen_name}
 
 
-def _mark_posted(call: Call, upload: Row) -> None:
-    library = call.sandbox.store["media_library"]
-    kept = library.get(upload.id, owner=call.account)
-    if kept is not None:
-        library.change(kept, posted=True)
-
-
 def _show(row: Row) -> dict[str, Any]:
     """Return the public fields of a post, without `updated_at` and `deleted` (CON-18)."""
-    return {name: value for name, value in row.public_fields.items() if name not in ("updated_at", "deleted")}
+    return row.show(without=("updated_at", "deleted"))
 
 
 def _rename(call: Call) -> Answer:
-    row = call.find(call.sandbox.store[_KIND], "post_id", code="POST_NOT_FOUND")
+    row = call.find(_KIND, "post_id")
     return Answer(_show(call.sandbox.store[_KIND].change(row, **call.sent)))
 
 

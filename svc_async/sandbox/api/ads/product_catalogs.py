@@ -1,10 +1,10 @@
 """Product catalogs, one for each user (PC-01 to PC-04)."""
 
-from svc_async.sandbox.api.ads.common import without_dates
+from svc_async.sandbox.api.ads.common import list_owned, show_without_dates
 from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.refusal import invalid, refuse
 from svc_async.sandbox.server.decoding import long, text
-from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
+from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["OPERATIONS", "add_catalog", "find_catalog"]
@@ -27,33 +27,23 @@ def find_catalog(call: Call) -> Row:
     Raises:
         Refusal: there is none.
     """
-    row = call.sandbox.store[_KIND].get(call.path["product_catalog_id"], owner=call.user)
-    if row is None:
-        raise not_found("PRODUCT_CATALOG_NOT_FOUND", "product_catalog_id")
-    return row
+    return call.find(_KIND, "product_catalog_id", owner=call.user)
 
 
 def _list(call: Call) -> Answer:
     # Unspecified: whose catalogs are listed; here the user's own, so that another user_id lists none.
-    wanted = call.params["user_id"]
-    rows = [row for row in call.sandbox.store[_KIND] if row.owner == call.user and wanted in (None, int(row.owner))]
-    page = call.paginate(rows, sortable=(), filters={})
-    return Answer([without_dates(row) for row in page.rows], page)
+    mine = call.params["user_id"] in (None, int(call.user))
+    return call.answer_page(list_owned(call, _KIND, owner=call.user) if mine else (), show=show_without_dates)
 
 
 def _create(call: Call) -> Answer:
     if call.params["user_id"] not in (None, int(call.user)):
         refuse(invalid("ASM-95", "is not the authenticated user", "user_id"))
     most = call.sandbox.config.catalogs_per_user
-    held = sum(row.owner == call.user for row in call.sandbox.store[_KIND])
-    if most is not None and held >= most:
+    if most is not None and len(list_owned(call, _KIND, owner=call.user)) >= most:
         # Unspecified: the answer to a second catalog.
         refuse(invalid("PC-01b", "would name a second catalog; one holds all products", "name"))
-    return Answer(without_dates(add_catalog(call.sandbox.store, call.user, name=call.params["name"])))
-
-
-def _update(call: Call) -> Answer:
-    return Answer(without_dates(call.sandbox.store[_KIND].change(find_catalog(call), name=call.params["name"])))
+    return Answer(show_without_dates(add_catalog(call.sandbox.store, call.user, name=call.params["name"])))
 
 
 def _delete(call: Call) -> Answer:
@@ -61,10 +51,10 @@ def _delete(call: Call) -> Answer:
     catalog = find_catalog(call)
     # Unspecified: that products and sets are removed too (ASM-137).
     for kind in _INSIDE:
-        for row in [row for row in call.sandbox.store[kind] if row.owner == catalog.id]:
+        for row in list_owned(call, kind, owner=catalog.id):
             call.sandbox.store[kind].remove(row)
     call.sandbox.store[_KIND].remove(catalog)
-    return Answer(without_dates(catalog))
+    return Answer(show_without_dates(catalog))
 
 
 OPERATIONS = (
@@ -92,7 +82,9 @@ OPERATIONS = (
         id="product_catalogs.update",
         method="PUT",
         path=_ONE,
-        handler=_update,
+        handler=lambda call: Answer(
+            show_without_dates(call.sandbox.store[_KIND].change(find_catalog(call), name=call.params["name"]))
+        ),
         query=(text("name", required=True, rule="PC-01"),),
         limit="catalog_writes",
         rule="PC-01",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from svc_async.sandbox.api.ads.common import without_dates
+from svc_async.sandbox.api.ads.common import list_owned, show_without_dates
 from svc_async.sandbox.api.ads.product_catalogs import find_catalog
 from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
 from svc_async.sandbox.server.decoding import json_field
@@ -42,14 +42,17 @@ _MOST_FILTERS = 30
 _NEEDED = {"MANUAL": ("PSET-01", "product_keys"), "FILTERED": ("PSET-01b", "filters")}
 
 
-def _get(call: Call) -> Answer:
-    return _answer(call, _find(call))
-
-
 def _create(call: Call) -> Answer:
     catalog = find_catalog(call)
-    refuse(*_check_choice(call))
-    refuse(*_check_filters(call))
+    rule, needed = _NEEDED[call.params["type"]]
+    found = [] if call.params[needed] else [missing(rule, needed)]
+    # Unspecified: that the parameter of the other type is refused (ASM-95).
+    others = {name for _, name in _NEEDED.values()} - {needed}
+    refuse(
+        *found,
+        *(invalid("ASM-95", f"is not for {call.params['type']} sets", name) for name in others if name in call.sent),
+    )
+    refuse(*_check_filters(call.params["filters"] or ()))
     record = {
         "id": call.sandbox.store.ids.next(_KIND, 7),
         "name": call.params["name"],
@@ -72,52 +75,33 @@ def _update(call: Call) -> Answer:
 
 
 def _find(call: Call) -> Row:
-    row = call.sandbox.store[_KIND].get(call.path["product_set_id"], owner=find_catalog(call).id)
-    if row is None:
-        raise not_found("PRODUCT_SET_NOT_FOUND", "product_set_id")
-    return row
+    return call.find(_KIND, "product_set_id", owner=find_catalog(call).id)
 
 
 def _answer(call: Call, row: Row) -> Answer:
-    ids = [product.fields["id"] for product in _find_products(call, row)]
-    # Unspecified: when a status changes (ASM-140); here a set is processed at once, and never FAILED.
-    return Answer({**without_dates(row), "product_ids": ids, "processing_status": "DONE"})
-
-
-def _find_products(call: Call, row: Row) -> list[Row]:
     products = call.sandbox.store["products"]
     if row.fields["type"] == "MANUAL":
         found = (products.get(key, owner=row.owner) for key in row.fields["_product_keys"])
-        return [product for product in found if product is not None]
-    # Unspecified: that all filters must match, and that every read evaluates them (ASM-139).
-    fitting = [
-        product
-        for product in products
-        if product.owner == row.owner and all(_matches(each, product.fields) for each in row.fields["filters"])
-    ]
-    return sorted(fitting, key=lambda product: product.position)
+        chosen = [product for product in found if product is not None]
+    else:
+        # Unspecified: that all filters must match, and that every read evaluates them (ASM-139).
+        mine = sorted(list_owned(call, "products", owner=row.owner), key=lambda product: product.position)
+        chosen = [product for product in mine if all(_matches(each, product.fields) for each in row.fields["filters"])]
+    ids = [product.fields["id"] for product in chosen]
+    # Unspecified: when a status changes (ASM-140); here a set is processed at once, and never FAILED.
+    return Answer({**show_without_dates(row), "product_ids": ids, "processing_status": "DONE"})
 
 
-def _check_choice(call: Call) -> list[Finding]:
-    """Return the findings about how the products are selected."""
-    rule, needed = _NEEDED[call.params["type"]]
-    found = [] if call.params[needed] else [missing(rule, needed)]
-    # Unspecified: that the parameter of the other type is refused (ASM-95).
-    others = {name for _, name in _NEEDED.values()} - {needed}
-    return found + [
-        invalid("ASM-95", f"is not for {call.params['type']} sets", name) for name in others if name in call.sent
-    ]
-
-
-def _check_filters(call: Call) -> list[Finding]:
-    filters: Sequence[Any] = call.params["filters"] or ()
+def _check_filters(filters: Sequence[Any]) -> list[Finding]:
     if len(filters) > _MOST_FILTERS:
         return [invalid("ASM-139", f"takes up to {_MOST_FILTERS} items", "filters")]
     found: list[Finding] = []
     for index, each in enumerate(filters):
         at = f"filters[{index}]"
-        problems = [invalid("PSET-02", "must be an object", at)]
-        found += read_fields(_FILTER, each, at=f"{at}.")[1] if isinstance(each, dict) else problems
+        if isinstance(each, dict):
+            found += read_fields(_FILTER, each, at=f"{at}.")[1]
+        else:
+            found.append(invalid("PSET-02", "must be an object", at))
     return found
 
 
@@ -130,7 +114,7 @@ def _select_products(call: Call, catalog: Row) -> dict[str, Any]:
         refuse(invalid("PSET-01", "holds strings", "product_keys"))
     # Unspecified: the answer to a key that names nothing (ASM-102).
     if any(call.sandbox.store["products"].get(key, owner=catalog.id) is None for key in keys):
-        raise not_found("PRODUCT_NOT_FOUND", "product_keys")
+        raise not_found("product_keys")
     return {"_product_keys": list(dict.fromkeys(keys))}
 
 
@@ -176,7 +160,7 @@ OPERATIONS = (
         id="product_sets.get",
         method="GET",
         path=_ONE,
-        handler=_get,
+        handler=lambda call: _answer(call, _find(call)),
         limit="product_set_reads",
         rule="PSET-06",
         gate="early_access",

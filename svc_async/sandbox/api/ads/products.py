@@ -6,13 +6,13 @@ fields of the whole product after the update.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
-from svc_async.sandbox.api.ads.common import without_dates
+from svc_async.sandbox.api.ads.common import list_owned, show_without_dates
 from svc_async.sandbox.api.ads.iso_codes import CURRENCIES
 from svc_async.sandbox.api.ads.product_catalogs import find_catalog
 from svc_async.sandbox.refusal import Finding, Problem, invalid, missing, refuse
@@ -140,27 +140,15 @@ _FORMS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
 
 
 def _list(call: Call) -> Answer:
-    catalog = find_catalog(call)
-    group = call.params["item_group_key"]
-    rows = sorted((row for row in call.sandbox.store[_KIND] if row.owner == catalog.id), key=lambda row: row.position)
+    catalog, group = find_catalog(call), call.params["item_group_key"]
+    rows = sorted(list_owned(call, _KIND, owner=catalog.id), key=lambda row: row.position)
     if group is not None:
         # Unspecified: that all products of the group are listed, not only the first (CON-20).
         rows = [row for row in rows if row.fields.get("item_group_key") == group]
     else:
-        rows = list(_keep_first_of_groups(rows))
-    page = call.paginate(rows, sortable=(), filters=call.path)
-    return Answer([without_dates(row) for row in page.rows], page)
-
-
-def _keep_first_of_groups(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the products without a group, and the first submitted product of each group (PROD-10b)."""
-    seen: set[str] = set()
-    for row in rows:
-        key = row.fields.get("item_group_key")
-        if key is None or key not in seen:
-            yield row
-        if key is not None:
-            seen.add(key)
+        # Of each group, only the product that was submitted first (PROD-10b).
+        rows = list({row.fields.get("item_group_key", row.id): row for row in reversed(rows)}.values())
+    return call.answer_page(rows, show=show_without_dates)
 
 
 def _upsert(call: Call) -> Answer:
@@ -168,7 +156,7 @@ def _upsert(call: Call) -> Answer:
     items = call.params["products"]
     if not items:  # Unspecified: that this is refused
         refuse(invalid("PROD-01", "is empty", "products"))
-    known = {row.fields["id"]: row for row in call.sandbox.store[_KIND] if row.owner == catalog.id}
+    known = {row.fields["id"]: row for row in list_owned(call, _KIND, owner=catalog.id)}
     times = Counter(_get_merchant_id(item) for item in items)
     results: list[dict[str, Any]] = []
     for index, item in enumerate(items):
@@ -193,7 +181,8 @@ def _upsert_one(call: Call, catalog: Row, row: Row | None, item: Any, *, at: str
     if not isinstance(item, dict):
         return _make_result(call, None, None, "ERROR", errors=[invalid("PROD-01", "must be an object", at)])
     sent, found = read_fields(_FIELDS, item)
-    held = {} if row is None else _list_attributes(row)
+    shown = {} if row is None else show_without_dates(row)
+    held = {name: value for name, value in shown.items() if name not in _GENERATED}
     # What is not sent stays, and an empty string unsets (ASM-101).
     product = {name: value for name, value in {**held, **sent}.items() if value is not None and name not in _GENERATED}
     found += _check(call, sent, product)
@@ -204,11 +193,6 @@ def _upsert_one(call: Call, catalog: Row, row: Row | None, item: Any, *, at: str
     status = "CREATE_SUCCESS" if row is None else "UPDATE_SUCCESS"
     row = _save(call, catalog, row, product)
     return _make_result(call, product["id"], row, status, warnings=_warn_of_ignored_keys(sent, row))
-
-
-def _list_attributes(row: Row) -> dict[str, Any]:
-    """Return the merchant's attributes of a product."""
-    return {name: value for name, value in without_dates(row).items() if name not in _GENERATED}
 
 
 def _save(call: Call, catalog: Row, row: Row | None, product: Mapping[str, Any]) -> Row:

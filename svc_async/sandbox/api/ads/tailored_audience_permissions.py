@@ -6,7 +6,7 @@ from svc_async.sandbox.api.ads.common import filter_by, list_params
 from svc_async.sandbox.api.ads.features import get_features
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
 from svc_async.sandbox.server.decoding import csv, text
-from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_page, answer_row, no_access, not_found
+from svc_async.sandbox.server.operations import Answer, Call, Operation, no_access, not_found
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["OPERATIONS", "SHARING"]
@@ -32,7 +32,7 @@ def _find_audience(call: Call) -> Row:
     row = call.sandbox.store["tailored_audiences"].get(call.path["tailored_audience_id"])
     granted = {permission.fields["granted_account_id"] for permission in _list_permissions(call)}
     if row is None or call.account not in {row.owner, *granted}:
-        raise not_found("TAILORED_AUDIENCE_NOT_FOUND", "tailored_audience_id")
+        raise not_found("tailored_audience_id")
     return row
 
 
@@ -47,7 +47,7 @@ def _list(call: Call) -> Answer:
     _find_audience(call)
     rows = filter_by(_list_permissions(call), "granted_account_id", call.params["granted_account_ids"])
     rows = filter_by(rows, "id", call.params["tailored_audience_permission_ids"])
-    return answer_page(call.paginate(rows, sortable=_SORTABLE, filters=call.path))
+    return call.answer_page(rows, sortable=_SORTABLE)
 
 
 def _create(call: Call) -> Answer:
@@ -55,7 +55,7 @@ def _create(call: Call) -> Answer:
     _check_owner(call, audience)
     granted = call.sandbox.store["accounts"].get(call.sent["granted_account_id"])
     if granted is None:
-        raise not_found("ACCOUNT_NOT_FOUND", "granted_account_id")
+        raise not_found("granted_account_id", "account")
     _check_sharing(call, granted)
     # Unspecified: that an account may be granted the same audience twice.
     fields: dict[str, Any] = {
@@ -63,7 +63,7 @@ def _create(call: Call) -> Answer:
         "tailored_audience_id": audience.id,
         **call.sent,
     }
-    return answer_row(call.sandbox.store[_KIND].add(audience.owner, fields))
+    return Answer(call.sandbox.store[_KIND].add(audience.owner, fields).show())
 
 
 def _check_sharing(call: Call, granted: Row) -> None:
@@ -83,8 +83,8 @@ def _delete(call: Call) -> Answer:
     _check_owner(call, audience)
     row = call.sandbox.store[_KIND].get(call.path["tailored_audience_permission_id"], owner=call.account)
     if row is None or row.fields["tailored_audience_id"] != audience.id:
-        raise not_found("TAILORED_AUDIENCE_PERMISSION_NOT_FOUND", "tailored_audience_permission_id")
-    return answer_row(call.sandbox.store[_KIND].delete(row))
+        raise not_found("tailored_audience_permission_id")
+    return Answer(call.sandbox.store[_KIND].delete(row).show())
 
 
 OPERATIONS = (
@@ -96,7 +96,7 @@ OPERATIONS = (
         query=(
             csv("granted_account_ids", max_items=200, rule="TAP-01b"),
             csv("tailored_audience_permission_ids", max_items=200, rule="TAP-01b"),
-            *(p for p in list_params(default=200, maximum=1000, rule="TAP-01b") if p.name != "with_deleted"),
+            *(p for p in list_params(rule="TAP-01b") if p.name != "with_deleted"),
         ),
         limit="account_reads",
         rule="TAP-01b",

@@ -4,22 +4,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from svc_async.sandbox.api.ads.common import (
-    TypedCards,
+    Records,
     find_library_media,
     find_upload,
     get_library_url,
+    list_params,
+    make_card_ids,
     refuse_other_types,
 )
 from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
-from svc_async.sandbox.server.decoding import Param, long, text
-from svc_async.sandbox.server.operations import Answer, Call, Operation, answer_row
+from svc_async.sandbox.server.decoding import Param, csv, long, text
+from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.state.media import has_ratio
 
 __all__ = ["OPERATIONS"]
 
-_CARDS = TypedCards(
+_CARDS = Records(
     kind="video_conversation_cards",
     path="/12/accounts/{account_id}/cards/video_conversation",
+    key="card_id",
     sortable=("id", "name", "created_at", "updated_at"),
 )
 _SHOWN_AS_SENT = (
@@ -46,6 +49,7 @@ _VIDEO_RATIO = 16.0, 9.0
 def _create(call: Call) -> Answer:
     refuse(*_check_missing(call.params))
     record = {
+        **make_card_ids(call.sandbox.store),
         "card_type": "VIDEO_CONVERSATION",
         **dict.fromkeys(_SHOWN_AS_SENT),
         **_read_content(call, call.sent),
@@ -58,7 +62,7 @@ def _update(call: Call) -> Answer:
     # Unspecified: that a card keeps the rules of its creation (CON-08).
     refuse(*_check_missing({**row.fields, **call.sent}))
     poster = {"media_key": row.fields["media_key"]} if "poster_media_key" in call.sent else {}
-    return answer_row(call.sandbox.store[_CARDS.kind].change(row, **_read_content(call, {**poster, **call.sent})))
+    return _CARDS.change(call, row, _read_content(call, {**poster, **call.sent}))
 
 
 def _check_missing(card: Mapping[str, Any]) -> list[Finding]:
@@ -80,32 +84,27 @@ def _read_content(call: Call, sent: Mapping[str, Any]) -> dict[str, Any]:
     hidden = {f"_{name}": sent[name] for name in _UNLOCKED if name in sent}
     content = {name: sent[name] for name in _SHOWN_AS_SENT if name in sent} | hidden
     if "media_key" in sent:
-        content |= _make_video(call, sent["media_key"]) | _make_poster(
-            call, sent["media_key"], sent.get("poster_media_key")
-        )
+        content |= _make_video(call, sent["media_key"], sent.get("poster_media_key"))
     return content
 
 
-def _make_video(call: Call, media_key: str) -> dict[str, Any]:
+def _make_video(call: Call, media_key: str, poster: int | None) -> dict[str, Any]:
+    """Return what a card shows of its video; the poster is the first frame unless an image is given (VCC-03b)."""
     upload = find_library_media(call, media_key, "media_key")
     refuse_other_types(upload, ("VIDEO",), "media_key", rule="VCC-03")
     if not has_ratio(upload, *_VIDEO_RATIO):
         refuse(invalid("VCC-03", "must name a video with a ratio of 16:9", "media_key"))
+    poster_url = get_library_url(call, media_key, "poster_media_url")
+    if poster is not None:
+        # Unspecified: what a long names where media keys are strings (CON-16); here the number in the key of an image.
+        poster_url = f"https://media.svc.example/{find_upload(call, f'3_{poster}', 'poster_media_key').id}.jpg"
     return {
         "media_url": get_library_url(call, media_key, "media_url"),
         "video_owner_id": call.user,
         "video_height": str(upload.fields["height"]),
         "video_width": str(upload.fields["width"]),
+        "poster_media_url": poster_url,
     }
-
-
-def _make_poster(call: Call, media_key: str, poster: int | None) -> dict[str, Any]:
-    """Return the poster: the first frame unless an image is given, here by the number in its key (VCC-03b)."""
-    if poster is None:
-        return {"poster_media_url": get_library_url(call, media_key, "poster_media_url")}
-    # Unspecified: what a long names where media keys are strings (CON-16).
-    image = find_upload(call, f"3_{poster}", "poster_media_key")
-    return {"poster_media_url": f"https://media.svc.example/{image.id}.jpg"}
 
 
 def _declare_params(*, creates: bool) -> tuple[Param, ...]:
@@ -133,7 +132,15 @@ def _declare_params(*, creates: bool) -> tuple[Param, ...]:
 
 
 OPERATIONS = (
-    *_CARDS.make_reads(list_rule="VCC-07", get_rule="VCC-06"),
+    # Unspecified: the meaning of q; here the same as on the list of cards (UNS-q-elsewhere).
+    _CARDS.make_list(
+        csv("card_ids", max_items=200, rule="GEN-17"),
+        text("q", rule="VCC-07"),
+        *list_params(rule="VCC-07"),
+        rule="VCC-07",
+        by={"card_ids": "id"},
+    ),
+    _CARDS.make_get(rule="VCC-06"),
     Operation(
         id="video_conversation_cards.create",
         method="POST",
