@@ -94,6 +94,12 @@ class RawAnswer:
         return [(error["code"], error.get("parameter")) for error in self.json["errors"]]
 
     @property
+    def failure(self) -> tuple[str, str]:
+        """The name of a failure of v2, and the first word after it, which is the parameter if there is one."""
+        name, _, rest = self.json["detail"].partition(": ")
+        return name, rest.partition(" ")[0]
+
+    @property
     def rule(self) -> str:
         return self.headers["x-sandbox-rule"]
 

@@ -55,7 +55,8 @@ _FILTER = (
 
 def _create(call: Call) -> Answer:
     event_type = _read_event_type(call)
-    chosen = _read_filter(call, event_type)
+    chosen, found = read_fields(_FILTER, call.params["filter"], at="filter.")
+    refuse(*found, *_check_filter(chosen, event_type))
     app_channels = call.app_channels
     webhook_id = call.params["webhook_id"]
     if webhook_id is not None:
@@ -73,10 +74,7 @@ def _create(call: Call) -> Answer:
         updated_at=call.now,
     )
     app_channels.subscriptions[subscription.id] = subscription
-    return Answer(
-        {"data": subscription.public_fields, "meta": {"total_subscriptions": len(app_channels.subscriptions)}},
-        rule=("EVT-04", Basis.PUBLIC) if event_type in PUBLIC_KINDS else None,
-    )
+    return _answer(call, subscription.public_fields, public=event_type in PUBLIC_KINDS)
 
 
 def _read_event_type(call: Call) -> str:
@@ -88,19 +86,10 @@ def _read_event_type(call: Call) -> str:
             refuse(invalid("EV-02", f"is called {_NEW_NAMES[name]} now", "event_type"))
         return _NEW_NAMES[name]
     if name not in KINDS:
-        refuse(invalid("EV-01", f"is no type of event; {_propose_types(name)}", "event_type"))
+        nearest = find_similar_types(name)
+        known = f"similar ones are {', '.join(nearest)}" if nearest else f"there are {', '.join(KINDS)}"
+        refuse(invalid("EV-01", f"is not a type of event; {known}", "event_type"))
     return name
-
-
-def _propose_types(name: str) -> str:
-    nearest = find_similar_types(name)
-    return f"similar ones are {', '.join(nearest)}" if nearest else f"there are {', '.join(KINDS)}"
-
-
-def _read_filter(call: Call, event_type: str) -> dict[str, str]:
-    chosen, found = read_fields(_FILTER, call.params["filter"], at="filter.")
-    refuse(*found, *_check_filter(chosen, event_type))
-    return chosen
 
 
 def _check_filter(chosen: Mapping[str, Any], event_type: str) -> list[Finding]:
@@ -141,22 +130,21 @@ def _update(call: Call) -> Answer:
         refuse(missing("ASM-51", "tag or webhook_id"))
     if (webhook_id := call.sent.get("webhook_id")) is not None:
         find_webhook(call, webhook_id, status=400)
-    changed = attrs.evolve(subscription, **_read_changes(call), updated_at=call.now)
+    changes = {name: call.sent[name] for name in ("tag", "webhook_id") if name in call.sent}
+    changed = attrs.evolve(subscription, **changes, updated_at=call.now)
     call.app_channels.subscriptions[subscription.id] = changed
-    return Answer(
-        {"data": changed.public_fields, "meta": {"total_subscriptions": len(call.app_channels.subscriptions)}}
-    )
-
-
-def _read_changes(call: Call) -> dict[str, Any]:
-    return {name: call.sent[name] for name in ("tag", "webhook_id") if name in call.sent}
+    return _answer(call, changed.public_fields)
 
 
 def _delete(call: Call) -> Answer:
     del call.app_channels.subscriptions[_find(call).id]
-    return Answer(
-        {"data": {"deleted": True}, "meta": {"total_subscriptions": len(call.app_channels.subscriptions)}},
-    )
+    return _answer(call, {"deleted": True})
+
+
+def _answer(call: Call, data: dict[str, Any], *, public: bool = False) -> Answer:
+    """Answer with the number of the app's subscriptions; those of public events rest on another rule."""
+    meta = {"total_subscriptions": len(call.app_channels.subscriptions)}
+    return Answer({"data": data, "meta": meta}, rule=("EVT-04", Basis.PUBLIC) if public else None)
 
 
 def _find(call: Call) -> Subscription:

@@ -256,10 +256,6 @@ def _list_users(api: ControlApi, body: Body) -> Any:
     }
 
 
-def _arm_fault(api: ControlApi, body: Body) -> Any:
-    return control_faults.describe(control_faults.arm(api.faults, body))
-
-
 def _list_faults(api: ControlApi, _body: Body) -> Any:
     return {"faults": [control_faults.describe(injection) for injection in api.faults.armed]}
 
@@ -293,7 +289,7 @@ CALLS: tuple[ControlCall, ...] = (
     ControlCall("GET", "deliveries", _list_deliveries),
     ControlCall("GET", "users", _list_users),
     ControlCall("GET", "faults", _list_faults),
-    ControlCall("POST", "faults", _arm_fault),
+    ControlCall("POST", "faults", lambda api, body: control_faults.describe(control_faults.arm(api.faults, body))),
     ControlCall("POST", "faults/disarm", _disarm_fault),
     ControlCall("POST", "faults/clear", _clear_faults),
     ControlCall("POST", "reset", _reset),

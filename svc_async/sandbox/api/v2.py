@@ -1,11 +1,11 @@
 """Shared by the v2 operations: declarations, refusals, pages of lists, and the opening of streams."""
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from svc_async.sandbox.push.channels import Product
+from svc_async.sandbox.push.channels import Product, StreamRule, Subscription
 from svc_async.sandbox.push.streams import Hub, StreamRefused
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
 from svc_async.sandbox.server.decoding import integer, text, timestamp
@@ -32,12 +32,7 @@ _DAY = timedelta(hours=24)
 _SERVER_ERRORS = 500
 
 
-class _Numbered(Protocol):
-    @property
-    def number(self) -> int: ...
-
-
-N = TypeVar("N", bound=_Numbered)
+R = TypeVar("R", StreamRule, Subscription)
 
 
 def make_refusal(
@@ -47,22 +42,16 @@ def make_refusal(
     return Refusal(status, Problem(name, message, parameter), rule=rule, basis=basis)
 
 
-def paginate(call: Call, found: Iterable[N], *, default: int | None) -> tuple[list[N], dict[str, Any]]:
+def paginate(call: Call, found: Iterable[R], *, default: int | None) -> tuple[list[R], dict[str, Any]]:
     """Return a page of records in the order of their numbers, and its fields of `meta`."""
-    after = _parse_token(call.params["pagination_token"])
-    rest = [record for record in found if record.number > after]
+    token: str = call.params["pagination_token"] or "n0"
+    digits = token.removeprefix("n")
+    if digits == token or not (digits.isascii() and digits.isdigit()):
+        raise make_refusal(400, "INVALID_PARAMETER", "pagination_token is not one of this list", rule="ASM-51")
+    rest = [record for record in found if record.number > int(digits)]
     size = call.params["max_results"] or default or len(rest)
     more = {"next_token": f"n{rest[size - 1].number}"} if len(rest) > size else {}
     return rest[:size], {"result_count": len(rest[:size]), **more}
-
-
-def _parse_token(token: str | None) -> int:
-    if token is None:
-        return 0
-    digits = token.removeprefix("n")
-    if digits == token or not (digits.isascii() and digits.isdigit()):
-        raise make_refusal(400, "INVALID_PARAMETER", "pagination_token is none of this list", rule="ASM-51")
-    return int(digits)
 
 
 async def connect(call: Call, response: OpenResponse, product: Product) -> None:
@@ -108,13 +97,9 @@ def _read_recovery(call: Call, hub: Hub) -> tuple[list[bytes], bool]:
     if backfill is not None or start is None:
         problem = "start_time and end_time come without backfill_minutes, and end_time with start_time"
         raise make_refusal(400, "INVALID_PARAMETER", problem, rule="ASM-58")
-    return _read_window(call, hub, parse_time(start), None if end is None else parse_time(end))
-
-
-def _read_window(call: Call, hub: Hub, start: datetime, end: datetime | None) -> tuple[list[bytes], bool]:
     # Unspecified: a stream with an `end_time` ends there.
-    until = call.now if end is None else end
-    if not call.now - _DAY <= start < until <= call.now:
+    since, until = parse_time(start), call.now if end is None else parse_time(end)
+    if not call.now - _DAY <= since < until <= call.now:
         problem = "start_time and end_time name a span of the past 24 hours"
         raise make_refusal(400, "INVALID_PARAMETER", problem, rule="ASM-58", parameter="start_time")
-    return hub.list_recorded(start, until), end is None
+    return hub.list_recorded(since, until), end is None

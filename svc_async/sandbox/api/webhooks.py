@@ -73,10 +73,6 @@ async def _validate(call: Call, response: OpenResponse) -> Answer:
     return Answer({"data": {"valid": webhook.valid}})
 
 
-def _replay(call: Call) -> Answer:
-    return _start_replay(call, str(call.params["webhook_id"]))
-
-
 def _replay_legacy(call: Call) -> Answer:
     # Unspecified: the answer after its date (ASM-49), and that its dates are in the query.
     if call.now >= _REPLAY_MOVED:
@@ -127,7 +123,13 @@ def check_url(url: str) -> None:
     """
     if len(url) > _LONGEST:
         raise _refuse_url(f"takes up to {_LONGEST} characters", "ASM-42")
-    parts = _split_url(url)
+    # Refuse what urlsplit would silently remove: control characters, spaces and non-ASCII characters.
+    if not all("!" <= letter <= "~" for letter in url) or "\\" in url:
+        raise _refuse_url("holds a character that must be encoded", "ASM-42")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _refuse_url("is malformed", "ASM-42") from None
     for rule, message, is_wrong in _URL_RULES:
         if is_wrong(url, parts):
             raise _refuse_url(message, rule)
@@ -135,25 +137,11 @@ def check_url(url: str) -> None:
         raise _refuse_url("has an IP address for a host", "ASM-42")
 
 
-def _split_url(url: str) -> SplitResult:
-    # Refuse what urlsplit would silently remove: control characters, spaces and non-ASCII characters.
-    if not all("!" <= letter <= "~" for letter in url) or "\\" in url:
-        raise _refuse_url("holds a character that must be encoded", "ASM-42")
-    try:
-        return urlsplit(url)
-    except ValueError:
-        raise _refuse_url("is malformed", "ASM-42") from None
-
-
-def _has_port(_url: str, parts: SplitResult) -> bool:
-    """Return whether the host is followed by a port: any number, an empty or a malformed one."""
-    return ":" in parts.netloc.rpartition("@")[2].rpartition("]")[2]
-
-
 _URL_RULES: tuple[tuple[str, str, Callable[[str, SplitResult], bool]], ...] = (
     ("WH-01", "must use https", lambda _, parts: parts.scheme != "https"),
     ("ASM-42", "carries user info", lambda _, parts: "@" in parts.netloc),
-    ("WH-02", "carries a port number", _has_port),
+    # A port is any number, an empty or a malformed one.
+    ("WH-02", "carries a port number", lambda _, parts: ":" in parts.netloc.rpartition("@")[2].rpartition("]")[2]),
     ("ASM-42", "has no host", lambda _, parts: not parts.hostname),
     ("ASM-42", "carries a fragment", lambda url, _: "#" in url),
 )
@@ -211,7 +199,7 @@ OPERATIONS = (
         id="webhooks.replay",
         method="POST",
         path="/2/webhooks/replay",
-        handler=_replay,
+        handler=lambda call: _start_replay(call, str(call.params["webhook_id"])),
         query=(
             json_field("webhook_id", "string", required=True, rule="ASM-44"),
             json_field("from_date", "string", required=True, rule="ASM-44"),

@@ -81,12 +81,17 @@ def contains(text: str, keyword: str) -> bool:
     return _contains_phrase(_split_words(text), _split_words(keyword))
 
 
+_LONGEST = 2_048  # FS-02
+
+
 def parse_rule(text: str, now: datetime) -> Rule:
     """Parse a rule.
 
     Raises:
-        MalformedRule: it is malformed, or uses an operator that is not available at present.
+        MalformedRule: it is too long, malformed, or uses an operator that is not available at present.
     """
+    if len(text) > _LONGEST:
+        raise MalformedRule(f"a rule takes up to {_LONGEST} characters")
     reader = _Reader(_tokenize(text), now)
     clause = reader.parse_alternatives(0)
     if (rest := reader.peek()) is not None:

@@ -10,7 +10,7 @@ from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
 from svc_async.sandbox.server.decoding import Param, decode_object
 from svc_async.sandbox.state.store import format_time
 
-__all__ = ["Pairs", "parse_time", "read_boolean", "read_fields", "read_parameters", "read_query"]
+__all__ = ["Pairs", "parse_time", "read_boolean", "read_fields", "read_items", "read_parameters", "read_query"]
 
 Pairs = Sequence[tuple[str, str]]
 """Names and values in their order, decoded."""
@@ -133,6 +133,29 @@ def read_fields(
             good[name] = _read_field(known.get(name), field)
         except _InvalidValue as error:
             found.append(_to_finding(known.get(name), f"{at}{name}", error))
+    return good, found
+
+
+def read_items(
+    declared: Sequence[Param], items: Sequence[Any], *, at: str, rule: str
+) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """Read the objects of a JSON array, each as `read_fields` does.
+
+    Args:
+        declared: the fields that each may have.
+        items: the elements of the array.
+        at: the path of the array.
+        rule: the rule that an element breaks which is not an object.
+    """
+    good: list[dict[str, Any]] = []
+    found: list[Finding] = []
+    for index, item in enumerate(items):
+        if isinstance(item, dict):
+            fields, problems = read_fields(declared, item, at=f"{at}[{index}].")
+            good.append(fields)
+            found += problems
+        else:
+            found.append(invalid(rule, "must be an object", f"{at}[{index}]"))
     return good, found
 
 

@@ -41,7 +41,7 @@ class Audience:
 
     def update(self, user: User, effective_at: datetime, expires_at: datetime) -> None:
         """Add a user, or merge it into an existing one."""
-        key = _find_key(user)
+        key = next(((kind, user[kind][0]) for kind in KEY_ORDER if user.get(kind)), ("", ""))
         known = self._members.get(key)
         identifiers = user if known is None else _merge(known.identifiers, user)
         self._members[key] = Member(identifiers, effective_at, expires_at)
@@ -51,7 +51,12 @@ class Audience:
 
     def remove(self, user: User) -> None:
         """Remove every user that has any of these identifiers."""
-        index = self._build_index()
+        if self._index is None:
+            self._index = {}
+            for key, member in self._members.items():
+                for identifier in _list_identifiers(member.identifiers):
+                    self._index.setdefault(identifier, set()).add(key)
+        index = self._index
         keys = {key for identifier in _list_identifiers(user) for key in index.get(identifier, ())}
         for key in keys:
             for identifier in _list_identifiers(self._members.pop(key).identifiers):
@@ -64,21 +69,6 @@ class Audience:
     def count(self, now: datetime) -> int:
         """Return how many users have not expired."""
         return sum(member.expires_at > now for member in self._members.values())
-
-    def _build_index(self) -> dict[Identifier, set[Identifier]]:
-        if self._index is None:
-            self._index = {}
-            for key, member in self._members.items():
-                for identifier in _list_identifiers(member.identifiers):
-                    self._index.setdefault(identifier, set()).add(key)
-        return self._index
-
-
-def _find_key(user: User) -> Identifier:
-    for kind in KEY_ORDER:
-        if values := user.get(kind):
-            return kind, values[0]
-    return "", ""
 
 
 def _merge(known: User, user: User) -> User:

@@ -60,14 +60,26 @@ class Paginator:
         Raises:
             Refusal: `sort_by` or `cursor` is invalid, or `cursor` is combined with `with_total_count`.
         """
-        attribute, descending = self._order(params.get("sort_by"), sortable)
+        # Unspecified: the form <attribute>-asc or <attribute>-desc (ASM-99).
+        sort_by = params.get("sort_by")
+        attribute, _, direction = (sort_by or _DEFAULT_SORT).rpartition("-")
+        if sort_by is not None and (attribute not in sortable or direction not in ("asc", "desc")):
+            choices = ", ".join(sortable)
+            problem = Problem("INVALID_PARAMETER", f"sort_by must be <attribute>-asc or -desc, of {choices}", "sort_by")
+            raise Refusal(400, problem, rule="GEN-08", basis=Basis.SPEC)
+        descending = direction == "desc"
         filters = sorted((name, value) for name, value in params.items() if name not in _UNBOUND)
         bound = msgspec.json.encode([listing, filters, attribute, descending])
         ordered = sorted(rows, key=lambda row: _position(row, attribute), reverse=descending)
         total = len(ordered) if params.get("with_total_count") else None
         mark = self._open(params, bound)
         if mark is not None:
-            ordered = [row for row in ordered if _is_beyond(_position(row, attribute), mark, descending=descending)]
+            ended = (mark.value, mark.position)
+            ordered = [
+                row
+                for row in ordered
+                if (_position(row, attribute) < ended if descending else _position(row, attribute) > ended)
+            ]
         count = params["count"]
         if len(ordered) > count:
             last = _position(ordered[count - 1], attribute)
@@ -75,15 +87,6 @@ class Paginator:
         if self.empty_before_last and mark is not None and not mark.paused:
             return Page([], self._seal(mark._replace(paused=True), bound), total)
         return Page(ordered, None, total)
-
-    def _order(self, sort_by: str | None, sortable: Sequence[str]) -> tuple[str, bool]:
-        # Unspecified: the form <attribute>-asc or <attribute>-desc (ASM-99).
-        attribute, _, direction = (sort_by or _DEFAULT_SORT).rpartition("-")
-        if sort_by is not None and (attribute not in sortable or direction not in ("asc", "desc")):
-            choices = ", ".join(sortable)
-            problem = Problem("INVALID_PARAMETER", f"sort_by must be <attribute>-asc or -desc, of {choices}", "sort_by")
-            raise Refusal(400, problem, rule="GEN-08", basis=Basis.SPEC)
-        return attribute, direction == "desc"
 
     def _seal(self, mark: _Mark, bound: bytes) -> str:
         payload = msgspec.json.encode(mark)
@@ -96,7 +99,10 @@ class Paginator:
         if params.get("with_total_count"):
             problem = Problem("EXCLUSIVE_PARAMETERS", "cursor and with_total_count exclude each other", "cursor")
             raise Refusal(400, problem, rule="GEN-09", basis=Basis.SPEC)
-        raw = _decode(cursor)
+        try:
+            raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        except ValueError:
+            raw = b""
         tag, payload = raw[:_TAG], raw[_TAG:]
         if not hmac.compare_digest(tag, self._tag(payload, bound)):
             # Unspecified: that a cursor of another list, filter or order is refused (ASM-13).
@@ -111,15 +117,3 @@ class Paginator:
 def _position(row: Row, attribute: str) -> tuple[str, int]:
     value = row.fields.get(attribute)
     return ("" if value is None else str(value), row.position)
-
-
-def _is_beyond(position: tuple[str, int], mark: _Mark, *, descending: bool) -> bool:
-    ended = (mark.value, mark.position)
-    return position < ended if descending else position > ended
-
-
-def _decode(cursor: str) -> bytes:
-    try:
-        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-    except ValueError:
-        return b""

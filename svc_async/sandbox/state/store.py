@@ -175,7 +175,7 @@ class Store:
         self._collections: dict[str, Collection] = {}
         self.changes: list[Change] = []
         self._user: str | None = None
-        self._undo: list[Callable[[], None]] | None = None
+        self._undo: list[Callable[[], object]] | None = None
 
     def __getitem__(self, kind: str) -> Collection:
         return self._collections.setdefault(kind, Collection(self, kind))
@@ -197,7 +197,4 @@ class Store:
         """Record a change and how to undo it."""
         self.changes.append(Change(self.now(), self._user, kind, before, after))
         if self._undo is not None:
-            self._undo += [self._forget_last, undo]
-
-    def _forget_last(self) -> None:
-        self.changes.pop()
+            self._undo += [self.changes.pop, undo]

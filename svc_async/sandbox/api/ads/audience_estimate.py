@@ -1,15 +1,13 @@
 """Estimates of the audience size of targeting criteria (EST-01); made up, the same for the same criteria."""
 
-from collections.abc import Mapping
-from typing import Any
 from zlib import crc32
 
 import msgspec
 
-from svc_async.sandbox.refusal import Basis, Finding, invalid, refuse
+from svc_async.sandbox.refusal import Basis, invalid, refuse
 from svc_async.sandbox.server.decoding import json_field
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.reading import read_fields
+from svc_async.sandbox.server.reading import read_items
 
 __all__ = ["OPERATIONS"]
 
@@ -28,7 +26,6 @@ _PRIMARY = frozenset(
     }
 )
 _CRITERION = (
-    # Unspecified: other fields of a criterion, which are ignored (UNS-primary-criteria).
     json_field("targeting_type", "string", required=True, rule="EST-01"),
     json_field("operator_type", "string", rule="EST-01"),
 )
@@ -36,7 +33,10 @@ _CRITERION = (
 
 def _create(call: Call) -> Answer:
     criteria = call.params["targeting_criteria"]
-    refuse(*(finding for index, criterion in enumerate(criteria) for finding in _check_criterion(index, criterion)))
+    # Unspecified: other fields of a criterion, which are ignored (UNS-primary-criteria).
+    known = {param.name for param in _CRITERION}
+    read = [{n: each[n] for n in each if n in known} if isinstance(each, dict) else each for each in criteria]
+    refuse(*read_items(_CRITERION, read, at="targeting_criteria", rule="EST-01")[1])
     if not any(criterion["targeting_type"] in _PRIMARY for criterion in criteria):
         types = ", ".join(sorted(_PRIMARY))
         message = f"must contain a primary criterion, with a targeting_type of {types}"
@@ -44,15 +44,6 @@ def _create(call: Call) -> Answer:
     # Unspecified: the shape of the answer (ASM-16).
     drawn = crc32(msgspec.json.encode([call.params["operator_type"], criteria], order="sorted")) % _LARGEST
     return Answer({"audience_size": {"min": drawn, "max": drawn + drawn // 5}})
-
-
-def _check_criterion(index: int, criterion: Any) -> list[Finding]:
-    at = f"targeting_criteria[{index}]"
-    if not isinstance(criterion, Mapping):
-        return [invalid("EST-01", "must be an object", at)]
-    known = {param.name for param in _CRITERION}
-    fields = {name: value for name, value in criterion.items() if name in known}
-    return read_fields(_CRITERION, fields, at=f"{at}.")[1]
 
 
 OPERATIONS = (

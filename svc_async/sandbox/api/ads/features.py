@@ -59,7 +59,7 @@ def grant_feature(store: Store, account_id: str, key: str) -> None:
     """Grant an account a feature, whether the API can add it or not.
 
     Raises:
-        ValueError: the key is no string.
+        ValueError: the key is not a string.
     """
     check_kind("key", str, key)
     set_features(store, account_id, [*get_features(store, account_id), key])
@@ -68,16 +68,6 @@ def grant_feature(store: Store, account_id: str, key: str) -> None:
 def _list(call: Call) -> Answer:
     wanted = call.params["feature_keys"]
     return Answer([key for key in get_features(call.sandbox.store, call.account) if wanted is None or key in wanted])
-
-
-def _add(call: Call) -> Answer:
-    return Answer(
-        set_features(
-            call.sandbox.store,
-            call.account,
-            [*get_features(call.sandbox.store, call.account), *call.params["feature_keys"]],
-        )
-    )
 
 
 def _remove(call: Call) -> Answer:
@@ -102,7 +92,13 @@ OPERATIONS = (
         id="features.add",
         method="POST",
         path=_PATH,
-        handler=_add,
+        handler=lambda call: Answer(
+            set_features(
+                call.sandbox.store,
+                call.account,
+                [*get_features(call.sandbox.store, call.account), *call.params["feature_keys"]],
+            )
+        ),
         query=(csv("feature_keys", required=True, enum=ACCEPTED, rule="FEAT-02b"),),
         limit="writes",
         rule="FEAT-03",

@@ -3,7 +3,7 @@
 The volumes are made up, the same for the same keyword, country and period.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from math import ceil
 from zlib import crc32
 
@@ -35,11 +35,15 @@ def _search(call: Call) -> Answer:
     if end <= start:
         refuse(invalid("ASM-95", "must be later than start_time", "end_time"))
     wanted = [keyword for keyword in keywords if keyword not in negative]
+    length = _PERIODS[call.params["granularity"]]
+    # Unspecified: an incomplete period counts as one.
+    periods = [format_time(start + number * length) for number in range(ceil((end - start) / length))]
     volume = [
-        sum(_draw_volume(keyword, country, period) for keyword in wanted)
-        for period in _list_periods(start, end, _PERIODS[call.params["granularity"]])
+        sum(crc32(f"{keyword.casefold()}\n{country}\n{period}".encode()) % _BUSIEST for keyword in wanted)
+        for period in periods
     ]
-    return Answer({"related_keywords": _make_related(keywords), "tweet_volume": volume})
+    related = [f"{keywords[number % len(keywords)]} {number // len(keywords) + 1}" for number in range(_RELATED)]
+    return Answer({"related_keywords": related, "tweet_volume": volume})
 
 
 def _find_country(call: Call) -> str:
@@ -51,19 +55,6 @@ def _find_country(call: Call) -> str:
     if row is None or row.fields["location_type"] != "COUNTRIES":
         refuse(invalid("KW-07", "must be the targeting value of a country", "location"))
     return str(location)
-
-
-def _list_periods(start: datetime, end: datetime, length: timedelta) -> list[datetime]:
-    # Unspecified: an incomplete period counts as one.
-    return [start + number * length for number in range(ceil((end - start) / length))]
-
-
-def _draw_volume(keyword: str, country: str, period: datetime) -> int:
-    return crc32(f"{keyword.casefold()}\n{country}\n{format_time(period)}".encode()) % _BUSIEST
-
-
-def _make_related(keywords: list[str]) -> list[str]:
-    return [f"{keywords[number % len(keywords)]} {number // len(keywords) + 1}" for number in range(_RELATED)]
 
 
 OPERATIONS = (

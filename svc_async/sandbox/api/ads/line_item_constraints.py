@@ -15,6 +15,8 @@ _OUTSIDE = "PUBLISHER_NETWORK"
 _CAPPED = ("REACH", "ENGAGEMENTS", "VIDEO_VIEWS", "PREROLL_VIEWS")
 _OF_APPS = ("APP_INSTALLS", "APP_ENGAGEMENTS")
 _CATEGORIES = 2
+_DAILY = "daily_budget_amount_local_micro"
+_TOTAL = "total_budget_amount_local_micro"
 _IS_DOMAIN = re.compile(r"[^\s/:?#@.]+(\.[^\s/:?#@.]+)+").fullmatch
 _IS_NUMBER = re.compile(r"[0-9]+").fullmatch
 
@@ -77,31 +79,6 @@ def _is_malformed(name: str, matches: Callable[[str], object], update: Update) -
     return update.after[name] is not None and not matches(update.after[name])
 
 
-def _lacks_app(update: Update) -> bool:
-    known = update.has("android_app_store_identifier") or update.has("ios_app_store_identifier")
-    return update.objective in _OF_APPS and not known
-
-
-def _has_unknown_category(update: Update) -> bool:
-    known = all(value in update.business for value in update.after["categories"])
-    return update.objective == "PREROLL_VIEWS" and not known
-
-
-def _changes_pay_by(update: Update) -> bool:
-    changed = update.after["pay_by"] != update.before["pay_by"]
-    return "pay_by" in update.sent and changed and update.objective != "APP_INSTALLS"
-
-
-def _exceeds_total(update: Update) -> bool:
-    daily, total = (update.after[f"{period}_budget_amount_local_micro"] for period in ("daily", "total"))
-    return daily is not None and total is not None and daily > total
-
-
-def _has_daily_budget(update: Update) -> bool:
-    alone = update.campaign.get("budget_optimization") == "LINE_ITEM"
-    return update.has("daily_budget_amount_local_micro") and not alone
-
-
 def ends_before_start(update: Update) -> bool:
     """Return whether the end is not after the start."""
     start, end = update.after["start_time"], update.after["end_time"]
@@ -122,7 +99,13 @@ CONSTRAINTS = (
         lambda u: u.has("advertiser_user_id") and u.objective != "PREROLL_VIEWS",
         "is for PREROLL_VIEWS only",
     ),
-    Constraint("LI-05", "android_app_store_identifier", _lacks_app),
+    Constraint(
+        "LI-05",
+        "android_app_store_identifier",
+        lambda u: (
+            u.objective in _OF_APPS and not (u.has("android_app_store_identifier") or u.has("ios_app_store_identifier"))
+        ),
+    ),
     Constraint(
         "LI-05b",
         "ios_app_store_identifier",
@@ -160,25 +143,40 @@ CONSTRAINTS = (
         lambda u: u.objective == "PREROLL_VIEWS" and not 1 <= u.category_count <= _CATEGORIES,
         "must be one or two",
     ),
-    Constraint("CAT-03c", "categories", _has_unknown_category, "must be iab_categories of the business categories"),
+    Constraint(
+        "CAT-03c",
+        "categories",
+        lambda u: u.objective == "PREROLL_VIEWS" and not u.business.keys() >= {*u.after["categories"]},
+        "must be iab_categories of the business categories",
+    ),
     Constraint(
         "LI-13",
         "frequency_cap",
         lambda u: u.has("frequency_cap") and u.objective not in _CAPPED,
         f"is for {', '.join(_CAPPED)} only",
     ),
-    Constraint("LI-15", "pay_by", _changes_pay_by, "can be changed for APP_INSTALLS only"),
+    Constraint(
+        "LI-15",
+        "pay_by",
+        lambda u: "pay_by" in u.sent and u.after["pay_by"] != u.before["pay_by"] and u.objective != "APP_INSTALLS",
+        "can be changed for APP_INSTALLS only",
+    ),
     Constraint(
         "LI-15c",
         "pay_by",
         lambda u: u.after["pay_by"] == "IMPRESSION" and u.after["bid_strategy"] == "TARGET",
         "IMPRESSION is not allowed with TARGET",
     ),
-    Constraint("LI-16", "daily_budget_amount_local_micro", _exceeds_total, "is more than the total budget"),
+    Constraint(
+        "LI-16",
+        _DAILY,
+        lambda u: u.has(_DAILY) and u.has(_TOTAL) and u.after[_DAILY] > u.after[_TOTAL],
+        "is more than the total budget",
+    ),
     Constraint(
         "LI-16b",
-        "daily_budget_amount_local_micro",
-        _has_daily_budget,
+        _DAILY,
+        lambda u: u.has(_DAILY) and u.campaign.get("budget_optimization") != "LINE_ITEM",
         "needs a campaign with budget_optimization LINE_ITEM",
     ),
 )

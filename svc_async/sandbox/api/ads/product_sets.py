@@ -6,10 +6,10 @@ from typing import Any
 
 from svc_async.sandbox.api.ads.common import list_owned, show_without_dates
 from svc_async.sandbox.api.ads.product_catalogs import find_catalog
-from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
+from svc_async.sandbox.refusal import invalid, missing, refuse
 from svc_async.sandbox.server.decoding import json_field
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
-from svc_async.sandbox.server.reading import read_fields
+from svc_async.sandbox.server.reading import read_items
 from svc_async.sandbox.state.store import Row
 
 __all__ = ["OPERATIONS"]
@@ -52,13 +52,16 @@ def _create(call: Call) -> Answer:
         *found,
         *(invalid("ASM-95", f"is not for {call.params['type']} sets", name) for name in others if name in call.sent),
     )
-    refuse(*_check_filters(call.params["filters"] or ()))
+    filters: Sequence[Any] = call.params["filters"] or []
+    if len(filters) > _MOST_FILTERS:
+        refuse(invalid("ASM-139", f"takes up to {_MOST_FILTERS} items", "filters"))
+    refuse(*read_items(_FILTER, filters, at="filters", rule="PSET-02")[1])
     record = {
         "id": call.sandbox.store.ids.next(_KIND, 7),
         "name": call.params["name"],
         "description": call.params["description"],
         "type": call.params["type"],
-        "filters": call.params["filters"] or [],
+        "filters": filters,
         **_select_products(call, catalog),
     }
     return _answer(call, call.sandbox.store[_KIND].add(catalog.id, record))
@@ -92,19 +95,6 @@ def _answer(call: Call, row: Row) -> Answer:
     return Answer({**show_without_dates(row), "product_ids": ids, "processing_status": "DONE"})
 
 
-def _check_filters(filters: Sequence[Any]) -> list[Finding]:
-    if len(filters) > _MOST_FILTERS:
-        return [invalid("ASM-139", f"takes up to {_MOST_FILTERS} items", "filters")]
-    found: list[Finding] = []
-    for index, each in enumerate(filters):
-        at = f"filters[{index}]"
-        if isinstance(each, dict):
-            found += read_fields(_FILTER, each, at=f"{at}.")[1]
-        else:
-            found.append(invalid("PSET-02", "must be an object", at))
-    return found
-
-
 def _select_products(call: Call, catalog: Row) -> dict[str, Any]:
     """Return the products selected by key."""
     keys: Sequence[Any] = call.params["product_keys"] or ()
@@ -124,15 +114,11 @@ def _matches(condition: Mapping[str, str], product: Mapping[str, Any]) -> bool:
     held = product.get(attribute)
     if held is None:
         return operator == "NOT_CONTAINS"
-    if attribute in _NUMBERS and operator in _COMPARE_AMOUNTS:
-        return _compare_amounts(operator, str(held), wanted)
-    return _COMPARE_TEXT[operator](str(held), wanted)
-
-
-def _compare_amounts(operator: str, held: str, wanted: str) -> bool:
-    """Compare two amounts; the second may omit the currency."""
-    (amount, _, currency), (other, _, other_currency) = held.partition(" "), wanted.partition(" ")
+    if attribute not in _NUMBERS or operator not in _COMPARE_AMOUNTS:
+        return _COMPARE_TEXT[operator](str(held), wanted)
+    (amount, _, currency), (other, _, other_currency) = str(held).partition(" "), wanted.partition(" ")
     try:
+        # The value of a filter may omit the currency.
         return other_currency in ("", currency) and _COMPARE_AMOUNTS[operator](Decimal(amount), Decimal(other))
     except InvalidOperation:
         return False

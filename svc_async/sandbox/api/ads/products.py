@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from svc_async.sandbox.api.ads.common import list_owned, show_without_dates
 from svc_async.sandbox.api.ads.iso_codes import CURRENCIES
 from svc_async.sandbox.api.ads.product_catalogs import find_catalog
-from svc_async.sandbox.refusal import Finding, Problem, invalid, missing, refuse
+from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
 from svc_async.sandbox.server.decoding import Param, integer, json_field, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.server.reading import read_fields
@@ -196,24 +196,17 @@ def _upsert_one(call: Call, catalog: Row, row: Row | None, item: Any, *, at: str
 
 
 def _save(call: Call, catalog: Row, row: Row | None, product: Mapping[str, Any]) -> Row:
-    products = call.sandbox.store[_KIND]
-    key = call.sandbox.store.ids.next("product", 10) if row is None else row.id
-    fields = {**product, "product_key": key, **_find_group(call, catalog, product.get("item_group_id"))}
+    store = call.sandbox.store
+    key = store.ids.next("product", 10) if row is None else row.id
+    fields = {**product, "product_key": key}
+    if (group_id := product.get("item_group_id")) is not None:
+        # The first product of a group of variants creates it (PROD-09).
+        groups, name = store["item_groups"], f"{catalog.id}:{group_id}"
+        group = groups.get(name) or groups.add(catalog.id, {"item_group_key": store.ids.next("group", 8)}, key=name)
+        fields["item_group_key"] = group.fields["item_group_key"]
     if row is None:
-        return products.add(catalog.id, fields, key=key)
-    return products.replace(row, fields)
-
-
-def _find_group(call: Call, catalog: Row, group_id: str | None) -> dict[str, str]:
-    """Return the key of a group of variants; create it for its first product (PROD-09)."""
-    if group_id is None:
-        return {}
-    groups = call.sandbox.store["item_groups"]
-    name = f"{catalog.id}:{group_id}"
-    group = groups.get(name) or groups.add(
-        catalog.id, {"item_group_key": call.sandbox.store.ids.next("group", 8)}, key=name
-    )
-    return {"item_group_key": group.fields["item_group_key"]}
+        return store[_KIND].add(catalog.id, fields, key=key)
+    return store[_KIND].replace(row, fields)
 
 
 def _warn_of_ignored_keys(sent: Mapping[str, Any], row: Row) -> list[Finding]:
@@ -281,7 +274,12 @@ def _check_sale(sale_price: str | None, price: str | None) -> str | None:
 def _check_image(call: Call, link: str) -> list[Finding]:
     if not _is_url(link):
         return [invalid("PROD-02e", "must be a URL", "image_link")]
-    facts = _find_image(call, link)
+    # An image that the seed does not know is valid, unless its ending is unknown too.
+    _, dot, ending = urlsplit(link).path.rpartition("/")[2].rpartition(".")
+    image_format = _IMAGES.get(ending.lower(), ending) if dot else "JPG"
+    facts: Mapping[str, Any] = {"format": image_format, "width": _IMAGE_SIDE, "height": _IMAGE_SIDE, "bytes": 0}
+    if (known := call.sandbox.store["images"].get(link)) is not None:
+        facts = known.fields
     found: list[Finding] = []
     if facts["format"] not in _IMAGES.values():
         found.append(invalid("PROD-02e", "must be a JPG, GIF, WEBP or PNG", "image_link"))
@@ -292,16 +290,6 @@ def _check_image(call: Call, link: str) -> list[Finding]:
     return found
 
 
-def _find_image(call: Call, link: str) -> Mapping[str, Any]:
-    """Return the properties of an image of the seed; an unknown one is valid unless its extension is unknown too."""
-    known = call.sandbox.store["images"].get(link)
-    if known is not None:
-        return known.fields
-    _, dot, ending = urlsplit(link).path.rpartition("/")[2].rpartition(".")
-    image_format = _IMAGES.get(ending.lower(), ending) if dot else "JPG"
-    return {"format": image_format, "width": _IMAGE_SIDE, "height": _IMAGE_SIDE, "bytes": 0}
-
-
 def _delete(call: Call) -> Answer:
     """Remove products, key by key (PROD-11, PROD-11b)."""
     catalog = find_catalog(call)
@@ -310,22 +298,17 @@ def _delete(call: Call) -> Answer:
         refuse(invalid("PROD-11", "is empty", "product_keys"))
     if not all(isinstance(key, str) and key for key in keys):
         refuse(invalid("PROD-11", "holds strings", "product_keys"))
-    return Answer(
-        {
-            "delete_products": [
-                _delete_one(call, catalog, key, call.refused_items.get(at)) for at, key in enumerate(keys)
-            ]
-        }
-    )
-
-
-def _delete_one(call: Call, catalog: Row, key: str, problem: Problem | None) -> dict[str, str | None]:
-    row = call.sandbox.store[_KIND].get(key, owner=catalog.id)
-    if problem is not None or row is None:
-        message = "the catalog has no such product" if problem is None else problem.message
-        return {"product_key": None, "failed_product_key": key, "message": message}
-    call.sandbox.store[_KIND].remove(row)
-    return {"product_key": key, "failed_product_key": None, "message": None}
+    products = call.sandbox.store[_KIND]
+    results: list[dict[str, str | None]] = []
+    for index, key in enumerate(keys):
+        row, problem = products.get(key, owner=catalog.id), call.refused_items.get(index)
+        if problem is not None or row is None:
+            message = "the catalog has no such product" if problem is None else problem.message
+            results.append({"product_key": None, "failed_product_key": key, "message": message})
+        else:
+            products.remove(row)
+            results.append({"product_key": key, "failed_product_key": None, "message": None})
+    return Answer({"delete_products": results})
 
 
 OPERATIONS = (

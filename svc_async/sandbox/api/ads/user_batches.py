@@ -206,17 +206,19 @@ class _OperationReader:
         params = self._get_required(value, "params", self.rules.params)
         if params is not None and not isinstance(params, dict):
             self._note(self.rules.params, "must be an object", "params")
-        return self._read_params(str(operation_type), params) if isinstance(params, dict) else list(self.found.values())
-
-    def _read_params(self, operation_type: str, params: dict[str, Any]) -> UserOperation | list[Finding]:
+        if not isinstance(params, dict):
+            return list(self.found.values())
         self._refuse_unknown(params, self.schema.params, self.rules.params)
         effective_at = self._read_time(params, "effective_at", self.rules.effective_at) or self.call.now
         expires_at = self._read_expiry(params, effective_at)
         users = self._get_required(params, "users", self.rules.params)
         if users is not None and not isinstance(users, list):
             self._note(self.rules.params, "must be an array", "users")
-        read = self._read_users(users) if isinstance(users, list) else []
-        return list(self.found.values()) or UserOperation(operation_type, read, effective_at, expires_at)
+        elif users == []:
+            self._note(self.rules.params, "holds no user", "users")
+        if isinstance(users, list) and not are_lowercase_hashes(users, self.schema.hashed):
+            users = [self._read_user(user) for user in users]
+        return list(self.found.values()) or UserOperation(str(operation_type), users, effective_at, expires_at)
 
     def _read_expiry(self, params: dict[str, Any], effective_at: datetime) -> datetime:
         rule, latest = self.rules.expires_at, _add_months(self.call.now, self.call.sandbox.config.expiry_months)
@@ -226,11 +228,6 @@ class _OperationReader:
         if self.schema.expires_bounded and expires_at > latest:
             self._note("ASM-114", f"is over {self.call.sandbox.config.expiry_months} months away", "expires_at")
         return expires_at
-
-    def _read_users(self, users: list[Any]) -> list[dict[str, list[str]]]:
-        if not users:
-            self._note(self.rules.params, "holds no user", "users")
-        return users if are_lowercase_hashes(users, self.schema.hashed) else [self._read_user(user) for user in users]
 
     def _read_user(self, user: Any) -> dict[str, list[str]]:
         if not isinstance(user, dict):
@@ -242,7 +239,7 @@ class _OperationReader:
 
     def _read_values(self, kind: str, values: Any) -> list[str]:
         if kind not in self.schema.hashed | self.schema.plain:
-            self._note(self.rules.user, f"{kind} is no identifier of a user", kind)
+            self._note(self.rules.user, f"{kind} is not an identifier of a user", kind)
         elif not isinstance(values, list):
             self._note(self.rules.user, "must be an array", kind)
         elif not all(isinstance(value, str) and value for value in values):

@@ -10,10 +10,6 @@ from svc_async.sandbox.server.rendering import Format
 __all__ = ["OPERATIONS"]
 
 
-def _issue_token(call: Call) -> Answer:
-    return Answer({"token_type": "bearer", "access_token": call.sandbox.grants.bearer(call.caller.app)})
-
-
 def _invalidate(call: Call) -> Answer:
     key = call.caller.app.consumer_key
     token = call.sandbox.grants.bearers.get(key, "")
@@ -29,7 +25,9 @@ OPERATIONS = (
         id="oauth2.token",
         method="POST",
         path="/oauth2/token",
-        handler=_issue_token,
+        handler=lambda call: Answer(
+            {"token_type": "bearer", "access_token": call.sandbox.grants.bearer(call.caller.app)}
+        ),
         query=(form_field("grant_type", required=True, enum=("client_credentials",), rule="AUTH-20c"),),
         limit="bearer_tokens",
         rule="AUTH-20d",

@@ -6,7 +6,6 @@ from datetime import timedelta
 from svc_async.sandbox.api.oauth.pages import (
     CALLBACK,
     DECISION,
-    Browser,
     Consent,
     find_browser,
     page_operation,
@@ -19,7 +18,7 @@ from svc_async.sandbox.server.auth import unauthorized
 from svc_async.sandbox.server.decoding import Param, form_field, header_field, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.server.rendering import PAGE_HEADERS, Format, render_page
-from svc_async.sandbox.state.grants import App, Grants, RequestToken
+from svc_async.sandbox.state.grants import Grants, RequestToken
 
 __all__ = ["OPERATIONS", "approve"]
 
@@ -65,18 +64,16 @@ def _issue_request_token(call: Call) -> Answer:
     return Answer({"oauth_token": token.token, "oauth_token_secret": token.secret, "oauth_callback_confirmed": "true"})
 
 
-def _show_authorize_page(call: Call) -> Answer:
-    token = _find_pending(call)
-    return show_page(call, find_browser(call), _make_consent(call, token))
-
-
 def _show_authenticate_page(call: Call) -> Answer:
     token = _find_pending(call)
     if token.callback == _OOB:
         problem = Problem("INVALID_PARAMETER", "This address is for apps with a callback. Use /oauth/authorize.")
         raise Refusal(403, problem, rule="AUTH-13f", basis=Basis.SPEC)
     browser = find_browser(call)
-    if _is_granted(call, token, browser) and not token.log_in:
+    app = call.sandbox.grants.apps[token.consumer_key]
+    granted = call.sandbox.grants.find_granted(app, browser.user_id)
+    if app.sign_in and granted is not None and token.access in ("read", granted.access) and not token.log_in:
+        # The user need not be asked again (AUTH-13, AUTH-13b).
         return _approve_and_redirect(call.sandbox.grants, token, browser.user_id)
     return show_page(call, browser, _make_consent(call, token))
 
@@ -93,24 +90,13 @@ def _find_pending(call: Call) -> RequestToken:
 
 def _make_consent(call: Call, token: RequestToken) -> Consent:
     return Consent(
-        app=_find_app(call.sandbox.grants, token).name,
+        app=call.sandbox.grants.apps[token.consumer_key].name,
         permissions=_PERMISSIONS[token.access],
         action=_AUTHORIZE,
         subject={"oauth_token": token.token},
         log_in=token.log_in,
         screen_name=call.params.get("screen_name") or "",
     )
-
-
-def _find_app(grants: Grants, token: RequestToken) -> App:
-    return grants.apps[token.consumer_key]
-
-
-def _is_granted(call: Call, token: RequestToken, browser: Browser) -> bool:
-    """Return whether the user need not be asked again (AUTH-13, AUTH-13b)."""
-    app = _find_app(call.sandbox.grants, token)
-    granted = call.sandbox.grants.find_granted(app, browser.user_id)
-    return app.sign_in and granted is not None and token.access in ("read", granted.access)
 
 
 def _decide(call: Call) -> Answer:
@@ -194,7 +180,7 @@ OPERATIONS = (
         id="oauth1.authorize",
         method="GET",
         path=_AUTHORIZE,
-        handler=_show_authorize_page,
+        handler=lambda call: show_page(call, find_browser(call), _make_consent(call, _find_pending(call))),
         query=_PAGE,
         rule="AUTH-12",
     ),

@@ -98,14 +98,6 @@ def _read_request(sandbox: Context, params: Mapping[str, Any]) -> _Authorization
         raise Refusal(400, problem, rule=_RULE, basis=Basis.ASSUMED)
     scopes = tuple(dict.fromkeys((params["scope"] or "").split()))
     state = {} if params["state"] is None else {"state": params["state"]}
-    for error, why in _find_errors(params, scopes):
-        raise _AuthorizationError(uri, error=error, error_description=why, **state)
-    return _AuthorizationRequest(
-        app=app, redirect_uri=uri, scopes=scopes, state=state, challenge=params["code_challenge"]
-    )
-
-
-def _find_errors(params: Mapping[str, Any], scopes: tuple[str, ...]) -> list[tuple[str, str]]:
     # Unspecified: that `state` and `scope` are required, and S256; RFC 6749 and RFC 7636 leave these open.
     checks = (
         (params["response_type"] == "code", "unsupported_response_type", "response_type must be code"),
@@ -118,7 +110,12 @@ def _find_errors(params: Mapping[str, Any], scopes: tuple[str, ...]) -> list[tup
         ),
         (scopes and {*scopes} <= _SCOPES, "invalid_scope", "scope is missing or names an unknown scope"),
     )
-    return [(error, why) for good, error, why in checks if not good]
+    for good, error, why in checks:
+        if not good:
+            raise _AuthorizationError(uri, error=error, error_description=why, **state)
+    return _AuthorizationRequest(
+        app=app, redirect_uri=uri, scopes=scopes, state=state, challenge=params["code_challenge"]
+    )
 
 
 def approve(sandbox: Context, url: str, user_id: str) -> str:
@@ -187,12 +184,6 @@ def _exchange_code(call: Call) -> Answer:
         raise _make_refusal("invalid_grant", "the code is unknown")
     if code.used:
         raise _handle_reuse(code.grant, "the code")
-    _check_code(call, code)
-    code.used = True
-    return _issue_tokens(call, code.grant, code.grant.scopes)
-
-
-def _check_code(call: Call, code: Code) -> None:
     verifier = call.params["code_verifier"]
     if not _VERIFIER.fullmatch(verifier):
         raise _make_refusal("invalid_request", "code_verifier needs 43 to 128 unreserved characters")
@@ -205,6 +196,8 @@ def _check_code(call: Call, code: Code) -> None:
     for good, why in checks:
         if not good:
             raise _make_refusal("invalid_grant", why)
+    code.used = True
+    return _issue_tokens(call, code.grant, code.grant.scopes)
 
 
 def _refresh(call: Call) -> Answer:
