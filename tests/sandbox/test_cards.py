@@ -54,11 +54,6 @@ async def test_types_ids_and_uris_choose(raw: RawClient, path: str) -> None:
     assert await list_ids(raw, path, card_id=f"{SEEDED},nothing") == [SEEDED]
     assert await list_ids(raw, path, card_uris=f"card://{made}") == [made]
     assert await list_ids(raw, path, sort_by="name-desc") == [made, SEEDED]
-    assert await list_ids(raw, path, card_id=",".join(["a"] * 200)) == []
-    many = ",".join(["a"] * 201)
-    for wrong in ({"card_types": "POLL"}, {"card_id": many}, {"card_uris": many}, {"count": "201"}, {"count": "0"}):
-        got = await raw("GET", path, wrong)
-        assert (got.status, got.codes) == (400, [("INVALID_PARAMETER", next(iter(wrong)))])
     assert (await raw("GET", path, {"with_total_count": "true"})).status == 400
 
 
@@ -66,7 +61,6 @@ async def test_types_ids_and_uris_choose(raw: RawClient, path: str) -> None:
 async def test_q_is_a_prefix_of_the_name_in_any_case(raw: RawClient, path: str) -> None:
     for q, found in (("SPRING", [SEEDED]), ("list", []), ("x" * 80, [])):
         assert await list_ids(raw, path, q=q) == found
-    assert (await raw("GET", path, {"q": "x" * 81})).rule == "CARD-10b"
 
 
 @pytest.mark.rule("CARD-11")
@@ -133,10 +127,6 @@ async def test_the_name_is_required_and_bounded(raw: RawClient, path: str) -> No
         assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", "name")], "CARD-02")
     assert (await send(raw, "POST", path, name="ß" * 80, **good)).status == 200
     assert (await send(raw, "PUT", f"{path}/{SEEDED}", name="x" * 81)).status == 400
-    body = json.dumps({"name": "n", **good}).encode()
-    assert (await raw("POST", path, data=body)).codes == [("INVALID_PARAMETER", "Content-Type")]
-    assert (await raw("POST", path, data=b"[]", headers={"Content-Type": "application/json"})).rule == "GEN-16"
-    assert (await raw("POST", path, {"name": "n"}, data=body)).status == 400
 
 
 @pytest.mark.rule("CARD-04")

@@ -57,11 +57,6 @@ async def test_each_operation_has_its_counts_and_the_request_echoes_all(raw: Raw
     assert list_held(raw) == [{"email": ["b" * 64]}]
 
 
-async def test_counts_are_users(raw: RawClient) -> None:
-    got = await send(raw, [make_update({"email": [H]}, {"phone_number": [H]})])
-    assert got.data == [{"success_count": 2, "total_count": 2}]
-
-
 @pytest.mark.rule("DNR-03", "DNR-01b", "ERR-05", "ERR-06", "ERR-06b")
 async def test_users_are_hashed_emails_and_phone_numbers(raw: RawClient, subtests: pytest.Subtests) -> None:
     for user in [{kind: [H]} for kind in ("handle", "device_id", "svc_id", "partner_user_id")] + [
@@ -98,16 +93,10 @@ async def test_an_operation_has_a_type_and_params(raw: RawClient, subtests: pyte
 
 @pytest.mark.rule("DNR-01", "DNR-01b", "ERR-04")
 async def test_the_body_is_an_array_of_operations(raw: RawClient, subtests: pytest.Subtests) -> None:
-    for body in [b"{}", b"", b"[", b"7", b"[]"]:
+    for body in [b"{}", b"[]"]:
         with subtests.test(body=body):
             got = await send(raw, body)
-            assert (got.status, len(got.json["errors"])) == (400, 1)
-            assert "operation_errors" not in got.json
-
-
-@pytest.mark.rule("GEN-16")
-async def test_the_body_needs_its_content_type(raw: RawClient) -> None:
-    assert (await send(raw, [make_update({"email": [H]})], headers={})).rule == "GEN-16"
+            assert (got.status, len(got.json["errors"]), "operation_errors" in got.json) == (400, 1, False)
 
 
 @pytest.mark.rule("DNR-01b", "ERR-04")

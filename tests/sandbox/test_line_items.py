@@ -85,12 +85,6 @@ async def test_each_given_parameter_changes_its_field_alone(raw: RawClient, subt
             assert got.json["request"]["params"][name] == kept
 
 
-@pytest.mark.rule("LI-06")
-async def test_an_expansion_is_taken(raw: RawClient) -> None:
-    for value in ("BROAD", "DEFINED", "EXPANDED"):
-        assert (await send_update(raw, READERS, audience_expansion=value)).status == 200
-
-
 @pytest.mark.rule("LI-02")
 async def test_the_status_becomes_what_is_sent(raw: RawClient) -> None:
     for status in ("PAUSED", "PAUSED", "ACTIVE"):
@@ -116,30 +110,6 @@ async def test_a_value_of_another_kind_is_refused(raw: RawClient, subtests: pyte
             for value in values:
                 got = await send_update(raw, READERS, **{name: value})
                 assert (got.status, got.codes, got.rule) == (400, [("INVALID_PARAMETER", name)], rule)
-
-
-@pytest.mark.rule("LI-14")
-async def test_all_fifteen_goals_are_taken(raw: RawClient) -> None:
-    goals = [
-        "APP_CLICKS",
-        "APP_INSTALLS",
-        "APP_PURCHASES",
-        "ENGAGEMENT",
-        "FOLLOWERS",
-        "LINK_CLICKS",
-        "MAX_REACH",
-        "PREROLL",
-        "PREROLL_STARTS",
-        "REACH_WITH_ENGAGEMENT",
-        "VIDEO_VIEW",
-        "VIEW_3S_100PCT",
-        "VIEW_6S",
-        "VIEW_15S",
-        "WEBSITE_CONVERSIONS",
-    ]
-    assert len(goals) == 15
-    for goal in goals:
-        assert (await send_update(raw, READERS, goal=goal)).data["goal"] == goal
 
 
 @pytest.mark.rule("LI-03b", "LI-11")
@@ -326,3 +296,21 @@ async def test_another_s_line_item_is_not_there(raw: RawClient) -> None:
     for line_item in ("9cqk1", "nothing"):
         assert (await send_update(raw, line_item)).codes == [("LINE_ITEM_NOT_FOUND", "line_item_id")]
         assert (await raw("DELETE", f"{raw.account}/line_items/{line_item}")).status == 404
+
+
+@pytest.mark.rule("PLC-01")
+async def test_all_product_types_are_listed_with_their_placements(raw: RawClient) -> None:
+    got = await raw("GET", "/12/line_items/placements")
+    assert got.json.keys() == {"request", "data"}
+    assert [entry["product_type"] for entry in got.data] == ["MEDIA", "PROMOTED_ACCOUNT", "PROMOTED_POSTS"]
+    assert all(entry.keys() == {"product_type", "placements"} for entry in got.data)
+    found = {place for entry in got.data for group in entry["placements"] for place in group}
+    assert found == {"ALL_ON_SVC", "SVC_TIMELINE", "PUBLISHER_NETWORK"}
+
+
+@pytest.mark.rule("PLC-01")
+async def test_one_product_type_may_be_asked_for(raw: RawClient) -> None:
+    got = await raw("GET", "/12/line_items/placements", {"product_type": "MEDIA"})
+    assert got.data == [{"product_type": "MEDIA", "placements": [["PUBLISHER_NETWORK"]]}]
+    refused = await raw("GET", "/12/line_items/placements", {"product_type": "MEDIA,PROMOTED_POSTS"})
+    assert (refused.status, refused.codes, refused.rule) == (400, [("INVALID_PARAMETER", "product_type")], "PLC-01")

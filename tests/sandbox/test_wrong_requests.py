@@ -5,7 +5,7 @@ The requests are made from the contract, not from the sandbox's declarations.
 
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ IDS = {
     "do_not_reach_list_id": "dnr7k1",
     "line_item_curated_category_id": "43853bhii885",
     "line_item_id": "9cqi0",
-    "media_key": "3_880101",
+    "media_key": "7_880301",
     "product_catalog_id": "2mb9xk41",
     "tailored_audience_id": "tq4k1",
 }
@@ -41,6 +41,34 @@ NOT_OF_THE_TYPE = {
     "timestamp": ["yesterday", "2026-13-01T00:00:00Z", "2026-06-10", "1781092800"],
     "date_hours": ["yesterday", "2026-06-10T12:30:00Z", "2026-06-10T12:00:01Z"],
 }
+BOUNDS: dict[str, Callable[[int], tuple[Any, Any]]] = {
+    "min": lambda bound: (bound, bound - 1),
+    "max": lambda bound: (bound, bound + 1),
+    "exclusive_min": lambda bound: (bound + 1, bound),
+    "min_length": lambda bound: ("é" * bound, "é" * (bound - 1)),
+    "max_length": lambda bound: ("é" * bound, "é" * (bound + 1)),
+}
+"""The last value that is taken, and the first that is not, for each kind of bound."""
+
+RULES = {
+    ("cards", "q"): "CARD-10b",
+    ("line_items", "bid_amount_local_micro"): "LI-07b",
+    ("media_library", "q"): "ML-01b",
+    **{("media_library", name): "ML-02b" for name in ("description", "file_name", "name", "title")},
+    ("poll_cards", "duration_in_minutes"): "POLL-01",
+    ("poll_cards", "first_choice"): "POLL-02",
+    ("poll_cards", "second_choice"): "POLL-02",
+    ("posts", "name"): "POST-05",
+    ("posts", "video_description"): "POST-10",
+    ("posts", "video_title"): "POST-10",
+    ("video_conversation_cards", "first_cta"): "VCC-01",
+    ("video_conversation_cards", "second_cta"): "VCC-01d",
+    ("video_conversation_cards", "third_cta"): "VCC-01e",
+    ("video_conversation_cards", "fourth_cta"): "VCC-01e",
+    ("video_conversation_cards", "title"): "VCC-01c",
+    ("video_conversation_cards", "thank_you_text"): "VCC-01b",
+}
+"""The rules that a value beyond a bound breaks, by family and parameter."""
 
 
 Operations = Sequence[dict[str, Any]]
@@ -59,7 +87,10 @@ def list_params(operations: Operations, kind: str) -> Iterator[tuple[dict[str, A
     """Yield the operations with the names and rows of their query parameters of a kind."""
     for row in operations:
         for parameter in row.get("parameter", []):
-            if parameter["in"] == "query" and (parameter["type"] == kind or parameter.get(kind)):
+            if parameter["in"] == "query" and kind in (
+                parameter["type"],
+                *(key for key in parameter if parameter[key] is not False),
+            ):
                 yield row, parameter["name"], parameter
 
 
@@ -170,6 +201,22 @@ async def test_one_id_too_many_is_refused(raw: RawClient, operations: Operations
             values = ",".join(str(number) for number in range(parameter["max_items"] + 1))
             got = await send(raw, row, {name: values})
             assert (got.status, ("INVALID_PARAMETER", name) in got.codes) == (400, True)
+
+
+@pytest.mark.rule("CARD-10b", "LI-07b", "ML-01b", "ML-02b", "POLL-01", "POLL-02", "POST-05", "POST-10")
+@pytest.mark.rule("VCC-01", "VCC-01b", "VCC-01c", "VCC-01d", "VCC-01e", "GEN-06")
+async def test_a_bound_is_the_last_value_that_is_taken(
+    raw: RawClient, operations: Operations, subtests: pytest.Subtests
+) -> None:
+    for kind, make in BOUNDS.items():
+        for row, name, parameter in list_params(operations, kind):
+            right, wrong = make(parameter[kind])
+            with subtests.test(row["id"], name=name, wrong=wrong):
+                got = await send(raw, row, {name: wrong})
+                assert (got.status, ("INVALID_PARAMETER", name) in got.codes) == (400, True)
+                assert got.rule == RULES.get((row["id"].partition(".")[0], name), got.rule)
+                taken = await send(raw, row, {name: right})
+                assert taken.status == 200 or name not in {parameter for _, parameter in taken.codes}
 
 
 async def test_what_is_required_is_missed_by_name(
