@@ -12,7 +12,7 @@ from benchmarks.measure import Figure, Scale, at_least, at_most
 from svc_async import Governor
 from svc_async.ads.custom_audiences import USERS_BATCH
 from svc_async.engine.pipeline import Pipeline
-from svc_async.governor.scheduler import Priority
+from svc_async.governor.governor import Priority
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.route import Blocks
 

@@ -15,7 +15,7 @@ from svc_async.clock import Clock
 from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.retry import Retries
 from svc_async.errors import SvcError
-from svc_async.governor.scheduler import Priority
+from svc_async.governor.governor import Priority
 from svc_async.monitoring import Subscribers
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import CallAnswer

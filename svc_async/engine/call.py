@@ -13,7 +13,7 @@ import attrs
 
 from svc_async.clock import Clock
 from svc_async.errors import InvalidArgument, RateLimited, Sent, SvcError, TransportError, WrongState
-from svc_async.governor.scheduler import Slot
+from svc_async.governor.governor import Slot
 from svc_async.monitoring import CallEvent, LimitExceededEvent, LimitWaitEvent
 from svc_async.printable import clean
 from svc_async.wire.base_urls import Endpoints

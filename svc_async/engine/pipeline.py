@@ -28,8 +28,7 @@ from svc_async.errors import (
     UnexpectedAnswer,
     WouldWaitTooLong,
 )
-from svc_async.governor.governor import Governor
-from svc_async.governor.scheduler import Priority, Slot
+from svc_async.governor.governor import Governor, Priority, Slot
 from svc_async.monitoring import Subscribers
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer, CallAnswer, is_withheld, parse_refusal

@@ -17,9 +17,8 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.window_store import CountingWindow
-from svc_async.governor.windows import Demand, FirmLimit
+from svc_async.governor.windows import NEVER, SECOND, Demand, FirmLimit
 
 __all__ = ["Bucket", "Flow"]
 

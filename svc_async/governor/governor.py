@@ -2,12 +2,12 @@
 
 Theory of operation.
 
-Each limit of the table (`limits.py`) becomes one *bucket* for every app, user token or ad account that it counts
-(`buckets.py`). A request takes its cost from all its buckets at once, or waits for all of them. A bucket admits a
-request when its *window* (`windows.py`) does: the sliding log has room, the even pace has reached it, the service's own
-`remaining` covers it and all that is in flight, the gate of a 429 is open, and the concurrency is not used up.
+Each limit of the table (`limits.py`) becomes one *bucket* for every app, user token or ad account that it counts. A
+request takes its cost from all its buckets at once, or waits for all of them. A bucket admits a request when its
+*window* (`windows.py`) does: the sliding log has room, the even pace has reached it, the service's own `remaining`
+covers it and all that is in flight, the gate of a 429 is open, and the concurrency is not used up.
 
-A *slot* (`slot.py`) lives from `async with governor.slot(...)` to the answer: granted → sent → settled. Left before
+A *slot* lives from `async with governor.slot(...)` to the answer: granted → sent → settled. Left before
 `mark_sent()`, the grant is refunded and the next request is woken. Left after it without an answer, it counts as sent.
 Every answer is reported to `learn()`, every lost one to `mark_lost()`:
 
@@ -20,33 +20,389 @@ Every answer is reported to `learn()`, every lost one to `mark_lost()`:
 - while as many requests are in flight as may be, one more goes whenever none was granted for five seconds: the answers
   of all may be lost, and their timeouts far away.
 
-Waiting requests are queued in flows (`fair_queue.py`) and granted by the scheduler (`scheduler.py`). A request that
-cannot be granted within `max_wait` fails with `WouldWaitTooLong` as soon as that is certain: when it comes, or when an
-answer changes what is firm of the limit.
+Waiting requests are queued in flows (`fair_queue.py`) and granted by the scheduler. They are woken by answers, by the
+store of the windows, or by one timer for each bucket, and by no task. The state is only touched between awaits, so one
+event loop needs no lock. A request that cannot be granted within `max_wait` fails with `WouldWaitTooLong` as soon as
+that is certain: when it comes, or when an answer changes what is firm of the limit.
 
 Windows come from a store (`window_store.py`): counts may be local or shared. A governor that was given none takes
 that of the first session with a state that opens with it. A governor belongs to one event loop.
 """
 
+import asyncio
+import enum
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self
 from uuid import uuid4
 
 import attrs
 
-from svc_async.clock import Clock, SystemClock
-from svc_async.errors import InvalidArgument
-from svc_async.governor.fair_queue import Bucket
-from svc_async.governor.limits import LIMITS, BucketTable, Limit
-from svc_async.governor.scheduler import Priority, RequestScheduler, Slot
-from svc_async.governor.window_store import LocalWindows, WindowStore
+from svc_async.clock import Clock, SystemClock, Timer
+from svc_async.errors import InvalidArgument, WouldWaitTooLong
+from svc_async.governor.fair_queue import Bucket, Flow
+from svc_async.governor.limits import LIMITS, BucketTable, Limit, RequestKind
+from svc_async.governor.window_store import WindowStore
+from svc_async.governor.windows import NEVER, SECOND, RateLimitHeaders
 from svc_async.value_rules import CLOCK, SECONDS_OR_INFINITE, ValueRule, has_members, instance_of, is_number, or_none
+from svc_async.wire.outcome import Effect, Outcome, Repeat, outcome_for_status
 from svc_async.wire.route import Request
 
-__all__ = ["BucketState", "Governor"]
+__all__ = ["BucketState", "Governor", "Priority", "Slot", "Stage"]
+
+
+class Priority(enum.Enum):
+    """The class of a request."""
+
+    INTERACTIVE = "interactive"
+    """Somebody waits for it: goes first, and a part of small limits is kept for it."""
+    BULK = "bulk"
+    """One of many: takes what is left, and at least one turn in ten."""
+
+
+class Stage(enum.Enum):
+    """How far a slot has come."""
+
+    NEW = enum.auto()
+    WAITING = enum.auto()
+    GRANTED = enum.auto()
+    SENT = enum.auto()
+    OVER = enum.auto()
+
+
+@attrs.define(eq=False)
+class Slot:
+    """Permission to send one request; an async context manager, to be used once.
+
+    Attributes:
+        was_sent: whether the request was about to be written.
+    """
+
+    _owner: "RequestScheduler"
+    kind: "RequestKind[Slot]"
+    is_bulk: bool
+    max_wait: float | None
+    stage: Stage = attrs.field(default=Stage.NEW, init=False)
+    queued_at: int = attrs.field(default=0, init=False)
+    granted_at: int = attrs.field(default=0, init=False)
+    turn: "asyncio.Future[None] | None" = attrs.field(default=None, init=False)
+    was_sent: bool = attrs.field(default=False, init=False)
+
+    @property
+    def waited(self) -> float:
+        """How many seconds it waited for its turn, once it is granted."""
+        return 0.0 if self.turn is None else (self.granted_at - self.queued_at) / SECOND
+
+    @property
+    def limit(self) -> str:
+        """The name of the limit of its endpoint."""
+        return self.kind.buckets[0].name
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether an answer may still come."""
+        return self.stage is Stage.GRANTED or self.stage is Stage.SENT
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the request has stopped waiting for its turn."""
+        return self.turn is not None and self.turn.done()
+
+    async def __aenter__(self) -> Self:
+        turn = self._owner.enter(self)
+        if turn is not None:
+            try:
+                await turn
+            except BaseException:
+                self._owner.leave(self)
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._owner.leave(self)
+
+    def mark_sent(self) -> None:
+        """Note that the request is about to be written; until then, leaving refunds the grant."""
+        if self.stage is Stage.GRANTED:
+            self.stage = Stage.SENT
+            self.was_sent = True
+
+    def learn(self, status: int, headers: Mapping[str, str]) -> None:
+        """Report the answer, whatever its status.
+
+        Args:
+            status: the HTTP status.
+            headers: the headers, with names in lower case (or looked up without regard to case).
+        """
+        self._owner.learn(self, status, headers)
+
+    def mark_lost(self) -> None:
+        """Report that no answer came: a timeout or a reset connection."""
+        self._owner.settle_lost(self)
+
+
+_FIRST_ERROR = int(HTTPStatus.BAD_REQUEST)
+_SUCCESS = Outcome(Effect.DONE, Repeat.NEVER)
+
+
+class RequestScheduler:
+    """Decides, for every slot of a governor, when it is granted and what its answer means for its buckets."""
+
+    def __init__(self, clock: Clock, rng: random.Random) -> None:
+        """Start with nothing waiting.
+
+        Args:
+            clock: the time.
+            rng: the source of the jitter.
+        """
+        self._clock = clock
+        self._rng = rng
+        self._flows: dict[tuple[Any, ...], Flow[Slot]] = {}
+        self._timers: dict[Bucket[Slot], Timer] = {}
+
+    def now(self) -> int:
+        """Return the current tick."""
+        return int(self._clock.monotonic() * SECOND)
+
+    def to_datetime(self, tick: int, now: int) -> datetime:
+        """Return the time of day of a tick; the current time for one that has passed."""
+        return self._clock.now() + timedelta(microseconds=max(0, tick - now))
+
+    def to_ticks(self, times: Iterable[datetime]) -> Sequence[int]:
+        """Return the ticks of times of day that have passed; the current tick for one that has not."""
+        now, today = self.now(), self._clock.now()
+        return [now - max(0, round((today - time) / timedelta(microseconds=1))) for time in times]
+
+    def enter(self, slot: Slot) -> "asyncio.Future[None] | None":
+        """Grant at once, or add the slot to its flow and return what to await.
+
+        Raises:
+            WouldWaitTooLong: the slot cannot be granted within its `max_wait`.
+        """
+        if slot.stage is not Stage.NEW:
+            raise RuntimeError("a slot is entered once")
+        now = self.now()
+        if _is_free(slot, now):
+            self._grant(slot, now)
+            return None
+        flow = self._find_flow(slot)
+        self._check_max_wait(slot, flow, now)
+        slot.stage, slot.queued_at = Stage.WAITING, now
+        slot.turn = asyncio.get_running_loop().create_future()
+        flow.join(slot, now + _to_ticks(slot.max_wait))
+        self._advance(slot.kind.buckets, now)
+        return slot.turn
+
+    def leave(self, slot: Slot) -> None:
+        """Take a slot back, whatever became of it."""
+        stage, slot.stage = slot.stage, Stage.OVER
+        if stage is Stage.OVER:
+            return
+        now = self.now()
+        if stage is Stage.WAITING:
+            self._remove(slot)
+        for bucket in slot.kind.buckets:
+            if stage is Stage.GRANTED:
+                bucket.window.refund(1, slot.granted_at)
+            elif stage is Stage.SENT:
+                bucket.window.settle(1, now)
+        self._advance(slot.kind.buckets, now)
+
+    def learn(self, slot: Slot, status: int, headers: Mapping[str, str]) -> None:
+        """Settle a slot with an answer."""
+        if not slot.is_in_flight:
+            return
+        slot.stage = Stage.OVER
+        now = self.now()
+        parsed = RateLimitHeaders.parse(headers, now=now, wall=self._clock.now, is_read=slot.kind.is_read)
+        described = _find_described(slot.kind.buckets, parsed)
+        outcome = outcome_for_status(status, headers=headers) if status >= _FIRST_ERROR else _SUCCESS
+        for bucket in slot.kind.buckets:
+            bucket.window.settle(1, now, parsed if bucket in described[:1] else None)
+            if outcome.overload:
+                bucket.window.on_overload(slot.granted_at, now)
+            elif not _closes_gate(outcome):
+                bucket.window.on_success(slot.granted_at)
+            elif bucket in described:
+                bucket.window.on_rate_limited(parsed, slot.granted_at, now, self._rng.random())
+            if outcome is _SUCCESS and parsed.is_silent:
+                bucket.window.retire_guess(now)
+        self._advance(slot.kind.buckets, now)
+
+    def settle_lost(self, slot: Slot) -> None:
+        """Settle a slot without an answer."""
+        if not slot.is_in_flight:
+            return
+        slot.stage = Stage.OVER
+        now = self.now()
+        for bucket in slot.kind.buckets:
+            bucket.window.settle(1, now)
+            bucket.window.on_overload(slot.granted_at, now)
+        self._advance(slot.kind.buckets, now)
+
+    def recheck(self, bucket: Bucket[Slot]) -> None:
+        """Look again at a bucket whose window was changed by its store."""
+        if bucket.needs_attention:
+            self._advance((bucket,), self.now())
+
+    def find_gate(self, slot: Slot) -> datetime | None:
+        """Return until when a 429 keeps the buckets of a slot closed; None if it does not."""
+        now = self.now()
+        closed_until = max(bucket.window.state(now).closed_until for bucket in slot.kind.buckets)
+        return self.to_datetime(closed_until, now) if closed_until > now else None
+
+    def is_idle(self, bucket: Bucket[Slot]) -> bool:
+        """Return whether nothing would be lost by forgetting a bucket."""
+        return not bucket.has_waiters and bucket.window.is_idle(self.now())
+
+    def _grant(self, slot: Slot, now: int) -> None:
+        slot.stage = Stage.GRANTED
+        slot.granted_at = now
+        for bucket in slot.kind.buckets:
+            bucket.window.take(1, now)
+        if slot.turn is not None:
+            slot.turn.set_result(None)
+
+    def _find_flow(self, slot: Slot) -> Flow[Slot]:
+        key = _flow_key(slot)
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._flows[key] = Flow(slot.kind.buckets, slot.is_bulk)
+        return flow
+
+    def _remove(self, slot: Slot) -> None:
+        flow = self._flows[_flow_key(slot)]
+        flow.leave(slot)
+        self._drop_if_empty(flow, slot)
+
+    def _drop_if_empty(self, flow: Flow[Slot], slot: Slot) -> None:
+        if not flow.waiting:
+            self._flows.pop(_flow_key(slot), None)
+
+    def _advance(self, buckets: Iterable[Bucket[Slot]], now: int) -> None:
+        """Grant what may go and reject what would wait too long, until nothing moves."""
+        pending = [bucket for bucket in buckets if bucket.needs_attention]
+        while pending:
+            bucket = pending.pop()
+            flow = bucket.next_flow(now)
+            moved = self._serve(flow, now) if flow else self._reject_late(bucket, now)
+            if moved:
+                pending.extend(other for other in moved if other.needs_attention)
+            else:
+                self._await_change(bucket, now)
+
+    def _serve(self, flow: Flow[Slot], now: int) -> tuple[Bucket[Slot], ...]:
+        slot = flow.first()
+        if slot.is_cancelled:
+            flow.leave(slot)
+            slot.stage = Stage.OVER
+        else:
+            self._grant(flow.serve(), now)
+        self._drop_if_empty(flow, slot)
+        return flow.buckets
+
+    def _reject_late(self, bucket: Bucket[Slot], now: int) -> Iterable[Bucket[Slot]]:
+        """Reject the requests that would wait too long; return the buckets that they leave."""
+        left: dict[Bucket[Slot], None] = {}  # a set's order would depend on addresses in memory
+        for flow, late in bucket.find_late(now):
+            left.update(dict.fromkeys(flow.buckets))
+            for place, slot in late:
+                self._end_wait(slot, flow, place, now)
+        return left
+
+    def _end_wait(self, slot: Slot, flow: Flow[Slot], place: int, now: int) -> None:
+        """Reject a request that waits too long; if its time is over and only a guessed limit keeps it, let it go."""
+        is_over = flow.waiting[slot] <= now
+        self._remove(slot)
+        if is_over and not slot.is_cancelled and _admits_beyond_guess(slot, now):
+            self._grant(slot, now)
+            return
+        slot.stage = Stage.OVER
+        if slot.turn is not None and not slot.turn.done():
+            slot.turn.set_exception(self._too_long(slot, flow, place, now))
+
+    def _check_max_wait(self, slot: Slot, flow: Flow[Slot], now: int) -> None:
+        place = len(flow.waiting)
+        if flow.firm_opens_at(now, ahead=place) > now + _to_ticks(slot.max_wait):
+            slot.stage = Stage.OVER
+            self._drop_if_empty(flow, slot)
+            raise self._too_long(slot, flow, place, now)
+
+    def _too_long(self, slot: Slot, flow: Flow[Slot], place: int, now: int) -> WouldWaitTooLong:
+        opens, bucket = flow.find_firm_turn(now, ahead=place)
+        if opens <= now:  # so an answer decides, or the turns of other processes
+            opens, bucket = flow.find_shared_turn(now)
+        return WouldWaitTooLong(
+            until=self.to_datetime(opens, now),
+            limit=bucket.name,
+            max_wait=slot.max_wait or 0.0,
+            retry_after=max(0, opens - now) / SECOND,
+        )
+
+    def _await_change(self, bucket: Bucket[Slot], now: int) -> None:
+        """Set the bucket's one timer, and let its window prepare for the requests that wait."""
+        wake_at = NEVER
+        if bucket.has_waiters:
+            bucket.window.request_capacity(bucket.count_waiting, now)
+            wake_at = bucket.next_check_at(now)
+        if wake_at == bucket.wake_at:
+            return
+        timer = self._timers.pop(bucket, None)
+        if timer is not None:
+            timer.cancel()
+        bucket.wake_at = wake_at
+        if wake_at < NEVER:
+            self._timers[bucket] = self._clock.call_later((wake_at - now) / SECOND, partial(self._wake, bucket))
+
+    def _wake(self, bucket: Bucket[Slot]) -> None:
+        del self._timers[bucket]
+        bucket.wake_at = NEVER
+        self._advance((bucket,), self.now())
+
+
+def _is_free(slot: Slot, now: int) -> bool:
+    for bucket in slot.kind.buckets:
+        if bucket.has_waiters or not bucket.window.admits(bucket.cost(bulk=slot.is_bulk), now):
+            return False
+    return True
+
+
+def _admits_beyond_guess(slot: Slot, now: int) -> bool:
+    return all(bucket.window.admits_beyond_guess(1, now) for bucket in slot.kind.buckets)
+
+
+def _flow_key(slot: Slot) -> tuple[Any, ...]:
+    return slot.kind.buckets, slot.kind.account, slot.is_bulk
+
+
+def _to_ticks(max_wait: float | None) -> int:
+    return NEVER if max_wait is None else round(min(max_wait * SECOND, NEVER))
+
+
+def _closes_gate(outcome: Outcome) -> bool:
+    """Return whether an answer was refused for its rate.
+
+    Not after a 420, which no wait makes repeatable: only streams receive it, and they back off by themselves.
+    """
+    return outcome.throttled and outcome.repeat is not Repeat.NEVER
+
+
+def _find_described(buckets: tuple[Bucket[Slot], ...], headers: RateLimitHeaders) -> tuple[Bucket[Slot], ...]:
+    """Return the buckets that the headers may describe, the likeliest first.
+
+    Unspecified: which of two limits the headers describe. It is the one with just this limit, if any; otherwise all
+    may be meant, and rather one whose limit is a guess than one that is documented.
+    """
+    if len(buckets) == 1:
+        return buckets
+    same = tuple(bucket for bucket in buckets if bucket.window.limit == headers.limit)
+    return same or tuple(sorted(buckets, key=lambda bucket: bucket.window.documented))
 
 
 def _are_limits(value: object) -> bool:
@@ -143,7 +499,7 @@ class Governor:
         self.max_wait = max_wait
         self.id = uuid4().hex
         self.clock = clock or SystemClock()
-        self.windows = LocalWindows() if windows is None else windows
+        self.windows = WindowStore() if windows is None else windows
         self._has_store = windows is not None
         self._entered: list[WindowStore] = []
         self._scheduler = RequestScheduler(self.clock, rng or random.Random())  # noqa: S311 - jitter is no secret

@@ -14,8 +14,8 @@ import attrs
 
 from svc_async.errors import InvalidArgument
 from svc_async.governor.fair_queue import Bucket
-from svc_async.governor.ticks import SECOND
 from svc_async.governor.window_store import WindowSpec, WindowStore
+from svc_async.governor.windows import SECOND
 from svc_async.value_rules import COUNT, POSITIVE_SECONDS
 from svc_async.wire.route import Request, Surface
 

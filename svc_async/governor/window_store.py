@@ -1,7 +1,7 @@
 """Where windows come from: the seam between the scheduler, which queues, and the counts, which may be shared.
 
-A governor asks its `WindowStore` for one `CountingWindow` per bucket. `LocalWindows` counts in this process. A store
-that shares its counts with other processes keeps three promises:
+A governor asks its `WindowStore` for one `CountingWindow` per bucket. The store itself counts in this
+process; one that shares its counts with other processes keeps three promises:
 
 - The scheduler calls a window between two awaits, so a window answers from memory: from leases that the store fetched
   in the background. `request_capacity` says how many requests wait; the store's `on_change` makes the scheduler look
@@ -18,11 +18,10 @@ from typing import Protocol
 
 import attrs
 
-from svc_async.governor.rate_headers import RateLimitHeaders
-from svc_async.governor.windows import Demand, FirmLimit, Window, WindowState
+from svc_async.governor.windows import Demand, FirmLimit, RateLimitHeaders, Window, WindowState
 from svc_async.wire.route import Surface
 
-__all__ = ["CountingWindow", "LocalWindows", "WindowSpec", "WindowStore"]
+__all__ = ["CountingWindow", "WindowSpec", "WindowStore"]
 
 
 @attrs.frozen(kw_only=True)
@@ -137,8 +136,8 @@ class CountingWindow(Protocol):
         ...
 
 
-class WindowStore(Protocol):
-    """Hands out windows, and holds what they share."""
+class WindowStore:
+    """Hands out windows in the memory of this process; one that shares its counts overrides all three methods."""
 
     async def open(self) -> None:
         """Connect; a governor calls this when it is entered.
@@ -151,26 +150,12 @@ class WindowStore(Protocol):
         """Return what is leased and disconnect; a governor calls this when it is left."""
 
     def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> CountingWindow:
-        """Return the window of a bucket.
+        """Return a new window for a bucket.
 
         Args:
             spec: what it counts.
             on_change: to be called when something other than time and this governor has changed what the window
                 admits; on the governor's loop, and not from within a call of the governor.
         """
-        ...
-
-
-class LocalWindows:
-    """Windows in the memory of this process; every governor has its own."""
-
-    async def open(self) -> None:
-        """Do nothing: there is nothing to connect to."""
-
-    async def close(self) -> None:
-        """Do nothing: nothing is leased."""
-
-    def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> Window:
-        """Return a new window; only time and its own governor ever change it."""
         del on_change
         return Window(spec.limit, spec.period, spec.headroom, spec.documented)

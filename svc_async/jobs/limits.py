@@ -7,8 +7,7 @@ import attrs
 
 from svc_async.batch.job import ListKind, Operation
 from svc_async.governor.limits import LIMITS
-from svc_async.governor.ticks import SECOND
-from svc_async.governor.windows import Window
+from svc_async.governor.windows import SECOND, Window
 
 __all__ = ["JobLimit", "find_job_limit", "requests_per_minute"]
 

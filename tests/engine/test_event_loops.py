@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from svc_async import OAuth2UserCredentials, Session, Timeouts, UserCredentials, WrongState
-from svc_async.governor.window_store import LocalWindows
+from svc_async.governor.window_store import WindowStore
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.tasks import run_ready_tasks
 
@@ -26,8 +26,8 @@ class SlowState:
     def __init__(self) -> None:
         self.may_open = asyncio.Event()
 
-    def windows(self, **_: object) -> LocalWindows:
-        return LocalWindows()
+    def windows(self, **_: object) -> WindowStore:
+        return WindowStore()
 
     def owns(self, _windows: object) -> bool:
         return True

@@ -22,8 +22,7 @@ from svc_async.batch.ledger import Ledger
 from svc_async.batch.report import Report
 from svc_async.batch.sender import NoLongerSendable
 from svc_async.batch.settings import BatchSettings
-from svc_async.governor.governor import Governor
-from svc_async.governor.scheduler import Priority
+from svc_async.governor.governor import Governor, Priority
 from svc_async.monitoring import CallEvent
 from svc_async.sandbox import Fault, Sandbox
 

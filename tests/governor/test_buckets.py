@@ -2,7 +2,7 @@
 
 from svc_async.governor.fair_queue import Bucket
 from svc_async.governor.limits import BucketTable, Limit, Scope
-from svc_async.governor.window_store import LocalWindows
+from svc_async.governor.window_store import WindowStore
 from tests.support.rate_limits import build_request, card_list
 
 APP = Limit("all", 5, 60.0, Scope.APP, frozenset({"GET"}), ".*")
@@ -17,7 +17,7 @@ def make_table(*limits: Limit, busy: set[str] | None = None) -> BucketTable[obje
     def is_idle(bucket: Bucket[object]) -> bool:
         return busy is not None and bucket.scope not in busy
 
-    return BucketTable(limits, headroom=1.0, windows=LocalWindows(), is_idle=is_idle, on_change=lambda _: None)
+    return BucketTable(limits, headroom=1.0, windows=WindowStore(), is_idle=is_idle, on_change=lambda _: None)
 
 
 def fill(table: BucketTable[object], count: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
-from svc_async.governor.window_store import LocalWindows, WindowSpec
+from svc_async.governor.window_store import WindowSpec, WindowStore
 from svc_async.governor.windows import SlidingLog, Window
 from tests.support.clock import DrivenClock
 from tests.support.counting_service import CountingService, FixedWindows, SilentService
@@ -24,7 +24,7 @@ class UnboundedLog(SlidingLog):
         return 0
 
 
-class GrantsOnly(LocalWindows):
+class GrantsOnly(WindowStore):
     """Windows that count requests by their grants alone, not by their answers."""
 
     def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> Window:
@@ -42,10 +42,10 @@ async def keep_sending(service: CountingService, governor: Governor, minutes: fl
 
 
 @pytest.mark.parametrize(
-    ("windows", "stays_within"), [(GrantsOnly(), False), pytest.param(LocalWindows(), True, marks=pytest.mark.long)]
+    ("windows", "stays_within"), [(GrantsOnly(), False), pytest.param(WindowStore(), True, marks=pytest.mark.long)]
 )
 async def test_without_the_count_of_answers_late_requests_exceed_the_limit(
-    clock: DrivenClock, windows: LocalWindows, *, stays_within: bool
+    clock: DrivenClock, windows: WindowStore, *, stays_within: bool
 ) -> None:
     rng = random.Random(12)
     service = CountingService(clock, FixedWindows(30, MINUTE), lambda: rng.choice((0.01, 0.2, 5.0, 20.0)))

@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 
 from svc_async.errors import WouldWaitTooLong
-from svc_async.governor.governor import Governor
+from svc_async.governor.governor import Governor, Stage
 from svc_async.governor.limits import Limit, Scope
-from svc_async.governor.scheduler import Stage
 from tests.support.clock import EPOCH, DrivenClock
 from tests.support.rate_limits import (
     ACCOUNTS,

@@ -4,9 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.governor.rate_headers import RateLimitHeaders
-from svc_async.governor.ticks import SECOND
-from svc_async.governor.windows import Concurrency, Gate, Pace, RateCut, ServerCount, SlidingLog
+from svc_async.governor.windows import (
+    SECOND,
+    Concurrency,
+    Gate,
+    Pace,
+    RateCut,
+    RateLimitHeaders,
+    ServerCount,
+    SlidingLog,
+)
 
 MINUTE = 60 * SECOND
 QUARTER = 15 * MINUTE

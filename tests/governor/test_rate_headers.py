@@ -6,8 +6,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from svc_async.governor.rate_headers import RateLimitHeaders
-from svc_async.governor.ticks import SECOND
+from svc_async.governor.windows import SECOND, RateLimitHeaders
 from tests.support.clock import EPOCH
 from tests.support.rate_limits import rate_limit_headers
 

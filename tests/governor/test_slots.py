@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from svc_async.errors import InvalidArgument
-from svc_async.governor.governor import BucketState, Governor
+from svc_async.governor.governor import BucketState, Governor, Priority, Slot
 from svc_async.governor.limits import Limit, Scope
-from svc_async.governor.scheduler import Priority, Slot
-from svc_async.governor.window_store import LocalWindows, WindowSpec
+from svc_async.governor.window_store import WindowSpec, WindowStore
 from svc_async.governor.windows import Window
 from svc_async.wire.route import Request
 from tests.support.clock import EPOCH, DrivenClock
@@ -33,7 +32,7 @@ from tests.support.rate_limits import (
 QUARTER = 900.0
 
 
-class KeptWindows(LocalWindows):
+class KeptWindows(WindowStore):
     """Local windows that a test can look at."""
 
     def __init__(self) -> None:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from svc_async.governor.fair_queue import Bucket, Flow
-from svc_async.governor.ticks import NEVER, SECOND
-from svc_async.governor.windows import Demand, Window
+from svc_async.governor.windows import NEVER, SECOND, Demand, Window
 
 MINUTE = 60 * SECOND
 

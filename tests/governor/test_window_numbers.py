@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from svc_async.governor.rate_headers import RateLimitHeaders
-from svc_async.governor.ticks import NEVER, SECOND
 from svc_async.governor.windows import (
+    NEVER,
+    SECOND,
     Concurrency,
     FirmLimit,
     Gate,
     RateCut,
+    RateLimitHeaders,
     ServerCount,
     SlidingLog,
     Window,

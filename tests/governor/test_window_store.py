@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
-from svc_async.governor.window_store import LocalWindows
+from svc_async.governor.window_store import WindowStore
 from svc_async.state.limits.store import SharedWindows
 from tests.support.clock import DrivenClock
 from tests.support.counting_service import CountingService, FixedWindows, uneven_latency
@@ -32,7 +32,7 @@ async def keep_sending(service: CountingService, governor: Governor, until: floa
     return sent
 
 
-class CountedWindows(LocalWindows):
+class CountedWindows(WindowStore):
     """Counts how often it is open."""
 
     opened = 0

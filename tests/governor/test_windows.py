@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from svc_async.governor.rate_headers import RateLimitHeaders
-from svc_async.governor.ticks import NEVER, SECOND
-from svc_async.governor.windows import Window
+from svc_async.governor.windows import NEVER, SECOND, RateLimitHeaders, Window
 from tests.support.windows import MINUTE, QUARTER, open_window, take_all
 
 

@@ -6,8 +6,7 @@ from uuid import UUID
 import attrs
 import pytest
 
-from svc_async.governor.ticks import NEVER, SECOND
-from svc_async.governor.windows import Demand, FirmLimit
+from svc_async.governor.windows import NEVER, SECOND, Demand, FirmLimit
 from svc_async.state.limits.holding import Holding, Lease, SharedLimit
 from svc_async.state.limits.leased_window import LeasedWindow
 

@@ -4,7 +4,7 @@ import asyncio
 
 import attrs
 
-from svc_async.governor.ticks import SECOND
+from svc_async.governor.windows import SECOND
 from svc_async.state.limits.holding import Lease, LeaseRequest
 from tests.support.clock import DrivenClock
 from tests.support.lease_model import LeaseModel

@@ -8,9 +8,8 @@ from typing import Any
 import attrs
 
 from svc_async.clock import Clock
-from svc_async.governor.governor import BucketState, Governor
+from svc_async.governor.governor import BucketState, Governor, Priority, Slot
 from svc_async.governor.limits import LIMITS
-from svc_async.governor.scheduler import Priority, Slot
 from svc_async.wire.route import Request, Surface
 from tests.support.clock import EPOCH
 

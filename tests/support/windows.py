@@ -1,7 +1,6 @@
 """Windows of rate limits whose first request has been answered, and all that they admit."""
 
-from svc_async.governor.ticks import SECOND
-from svc_async.governor.windows import Window
+from svc_async.governor.windows import SECOND, Window
 
 __all__ = ["MINUTE", "QUARTER", "open_window", "take_all"]
 

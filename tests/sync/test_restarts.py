@@ -11,9 +11,8 @@ import pytest
 
 from svc_async import Rows, Session
 from svc_async.batch.packing.operations import Limits
-from svc_async.governor.governor import Governor
+from svc_async.governor.governor import Governor, Priority
 from svc_async.governor.limits import LIMITS, change_limit
-from svc_async.governor.scheduler import Priority
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.sync.sending import ClockReading

@@ -6,9 +6,7 @@ from uuid import UUID, uuid4
 
 import attrs
 
-from svc_async.governor.rate_headers import RateLimitHeaders
-from svc_async.governor.ticks import NEVER, SECOND
-from svc_async.governor.windows import Demand, Window, is_even
+from svc_async.governor.windows import NEVER, SECOND, Demand, RateLimitHeaders, Window, is_even
 
 __all__ = ["Holding", "Lease", "LeaseReport", "LeaseRequest", "SharedLimit", "Usage", "make_share", "scale_headers"]
 

@@ -8,9 +8,16 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from svc_async.governor.rate_headers import RateLimitHeaders
-from svc_async.governor.ticks import NEVER, SECOND
-from svc_async.governor.windows import Concurrency, Demand, FirmLimit, Window, WindowState
+from svc_async.governor.windows import (
+    NEVER,
+    SECOND,
+    Concurrency,
+    Demand,
+    FirmLimit,
+    RateLimitHeaders,
+    Window,
+    WindowState,
+)
 from svc_async.state.limits.holding import Holding, Lease, make_share, scale_headers
 
 __all__ = ["LeasedWindow"]

@@ -13,9 +13,8 @@ import attrs
 
 from svc_async.clock import Clock, SystemClock, Timer
 from svc_async.errors import StateUnavailable, SvcError
-from svc_async.governor.ticks import NEVER, SECOND
-from svc_async.governor.window_store import WindowSpec
-from svc_async.governor.windows import Demand
+from svc_async.governor.window_store import WindowSpec, WindowStore
+from svc_async.governor.windows import NEVER, SECOND, Demand
 from svc_async.state.limits.holding import Holding, Lease, LeaseRequest, SharedLimit
 from svc_async.state.limits.leased_window import LeasedWindow
 from svc_async.store.postgres import KEPT_CONNECTIONS
@@ -78,7 +77,7 @@ class LeaseSource(Protocol):
         ...
 
 
-class SharedWindows:
+class SharedWindows(WindowStore):
     """Windows whose requests are counted over several processes.
 
     Attributes:

@@ -11,8 +11,7 @@ from uuid import UUID
 
 import attrs
 
-from svc_async.governor.ticks import SECOND
-from svc_async.governor.windows import Demand
+from svc_async.governor.windows import SECOND, Demand
 from svc_async.state.limits.holding import Holding, Lease, LeaseRequest, SharedLimit
 from tests.support.counting_service import SlidingWindow, WindowCount
 
