@@ -1,21 +1,32 @@
 """The front door: credentials, governor and services of one user, over one connection pool."""
 
+import asyncio
 import copy
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack
 
 import attrs
 
 from svc_async import services
 from svc_async import state as shared_state
-from svc_async.auth.credentials import CREDENTIALS, AppCredentials, Credentials, OAuth2UserCredentials
-from svc_async.clock import Clock
+from svc_async.auth.authorization import identity
+from svc_async.auth.credentials import (
+    CREDENTIALS,
+    NEEDS_USER,
+    WITH_USER,
+    AppCredentials,
+    Credentials,
+    OAuth2UserCredentials,
+)
+from svc_async.clock import Clock, require_event_loop
 from svc_async.engine.call import await_with_answer
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries
-from svc_async.errors import InvalidArgument, WrongState
+from svc_async.engine.transport import OTHER_LOOP
+from svc_async.errors import AccessDenied, Hint, InvalidArgument, WrongState
 from svc_async.governor.governor import Governor
 from svc_async.handles import AccountHandle, ProductCatalogHandle
 from svc_async.monitoring import logs
@@ -29,12 +40,11 @@ from svc_async.wiring import (
     SANDBOX_KEYWORDS,
     SESSION_KEYWORDS,
     CommonOptions,
-    LifeCycle,
-    SandboxSource,
     SessionOptions,
     SessionResources,
     SessionSettings,
-    SettingsSource,
+    open_resources,
+    prepare_sandbox,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +54,8 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 T = TypeVar("T")
+
+_CLOSE_THERE: Final = "the session was opened in another event loop; close it there"
 
 
 class Session(RawCalls):
@@ -104,16 +116,32 @@ class Session(RawCalls):
             )
         finally:
             del credentials, proxy, options  # secrets must not be among the locals of a traceback
-        self._bind(settings)
+        self._settings = settings
+        self._begin()
 
-    def _bind(self, source: SettingsSource, life_cycle: LifeCycle | None = None) -> None:
-        self._source = source
-        self._life_cycle = LifeCycle(source) if life_cycle is None else life_cycle
+    def _begin(
+        self,
+        resources: SessionResources | None = None,
+        made_from: "tuple[Session, SessionResources] | None" = None,
+        closing: AsyncExitStack | None = None,
+    ) -> None:
+        """Set what changes from `open` to `close`.
+
+        Args:
+            resources: what the session uses, if it is open.
+            made_from: the session whose connections it uses, and what that one uses; None if it opens its own.
+            closing: closes what it has opened.
+        """
+        self._resources, self._made_from = resources, made_from
+        self._was_closed = False
+        self._closing = closing or AsyncExitStack()
+        self._changing = asyncio.Lock()
+        self._changing_in: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_source"):  # in a traceback of its constructor
+        if not hasattr(self, "_settings"):  # in a traceback of its constructor
             return "<Session, not created>"
-        return f"<Session {self._source.description}, {'closed' if self._life_cycle.find_open() is None else 'open'}>"
+        return f"<Session {self._settings.description}, {'closed' if self._find_open() is None else 'open'}>"
 
     @classmethod
     def from_env(cls, **options: Unpack[SessionOptions]) -> "Session":
@@ -151,12 +179,14 @@ class Session(RawCalls):
 
         logs.show_as_set()
         session = cls(source.credentials, app=source.app, endpoints=source.endpoints, **options)
-        settings = cast(SessionSettings, session._source)
-        proxies, state = settings.proxies or profiles.find_proxies(source.endpoints), settings.state
+        proxies = session._settings.proxies or profiles.find_proxies(source.endpoints)
+        state = session._settings.state
         if source.state_url and state is None:
             profiles.check_state_url(source.profile, source.state_url)
             state = shared_state.SharedState.open(source.state_url)
-        session._bind(attrs.evolve(settings, proxies=proxies, state=state, origin=SessionOrigin(source.profile)))
+        session._settings = attrs.evolve(
+            session._settings, proxies=proxies, state=state, origin=SessionOrigin(source.profile)
+        )
         return session
 
     @classmethod
@@ -169,8 +199,10 @@ class Session(RawCalls):
         from svc_async.sandbox import Sandbox  # noqa: PLC0415 - most programs need no server
 
         refuse_unknown("Session.sandbox", [*options], SANDBOX_KEYWORDS)
-        session = cls.__new__(cls)
-        session._bind(SandboxSource.create(running, Sandbox, options))  # noqa: SLF001 - the same class
+        start = prepare_sandbox(running, Sandbox)
+        nobody = AppCredentials(consumer_key="sandbox", consumer_secret="sandbox")  # noqa: S106 - stands for the sandbox's
+        session = cls(nobody, endpoints=Endpoints(base_url="http://localhost", ads_url="http://localhost"), **options)
+        session._settings = attrs.evolve(session._settings, app=None, start_sandbox=start)
         return session
 
     async def open(self) -> Self:
@@ -180,7 +212,14 @@ class Session(RawCalls):
             StateUnavailable: the database of the state cannot be reached.
             WrongState: it is open in another event loop, which is not closed; or no event loop of asyncio runs.
         """
-        await self._life_cycle.open()
+        async with self._take_turn(OTHER_LOOP):
+            if self._made_from is not None:
+                self._require_open()
+            elif not self._is_in_use:
+                await self._end()  # if it was left open when its event loop was closed
+                async with AsyncExitStack() as stack:
+                    self._resources = await open_resources(self._settings, stack)
+                    self._closing = stack.pop_all()
         return self
 
     async def close(self) -> None:
@@ -193,10 +232,57 @@ class Session(RawCalls):
         Raises:
             WrongState: it is open in another event loop, which is not closed; nothing is closed.
         """
-        await self._life_cycle.close()
+        async with self._take_turn(_CLOSE_THERE):
+            await self._end()
+
+    async def _end(self) -> None:
+        if self._resources is not None:
+            self._resources, self._was_closed = None, True
+            await self._closing.aclose()
+
+    @property
+    def _is_in_use(self) -> bool:
+        """Whether it is open, in an event loop that is not closed."""
+        return self._resources is not None and not self._resources.loop.is_closed()
+
+    def _take_turn(self, refusal: str) -> asyncio.Lock:
+        """Return the lock to be held while it is opened or closed, unless another event loop has the session.
+
+        A lock belongs to the event loop in which tasks have waited for it, so each has its own.
+        """
+        require_event_loop("a session")
+        running = asyncio.get_running_loop()
+        home = None if self._resources is None else self._resources.loop
+        for loop in (home, self._changing_in if self._changing.locked() else None):
+            if loop is not None and loop is not running and not loop.is_closed():
+                raise WrongState(refusal)
+        if self._changing_in is not running:
+            self._changing, self._changing_in = asyncio.Lock(), running
+        return self._changing
+
+    def _find_open(self) -> SessionResources | None:
+        """Return what it uses while it is open, and the session that it was made from has not been closed."""
+        if self._made_from is not None:
+            session, used = self._made_from
+            if session._find_open() is not used:  # noqa: SLF001 - the same class
+                return None
+        return self._resources
+
+    def _require_open(self) -> SessionResources:
+        """Return what it uses.
+
+        Raises:
+            WrongState: it is not open.
+        """
+        if (resources := self._find_open()) is not None:
+            return resources
+        if self._made_from is not None:
+            raise WrongState("the session was closed", hint=Hint.MAKE_ANOTHER_SESSION)
+        what = "was closed" if self._was_closed else "is not open"
+        raise WrongState(f"the session {what}", hint=Hint.OPEN_IT)
 
     async def __aenter__(self) -> Self:
-        if self._life_cycle.is_in_use and self._life_cycle.made_from is None:
+        if self._is_in_use and self._made_from is None:
             raise WrongState("the session is open already")
         return await self.open()
 
@@ -217,13 +303,12 @@ class Session(RawCalls):
     @property
     def is_sandbox(self) -> bool:
         """Whether this session uses the embedded sandbox."""
-        return isinstance(self._source, SandboxSource)
+        return self._settings.start_sandbox is not None
 
     @property
     def app(self) -> AppCredentials | None:
         """The app, if it is known."""
-        resources = self._life_cycle.resources
-        return self._source.app if resources is None else resources.settings.app
+        return (self._settings if self._resources is None else self._resources.settings).app
 
     @property
     def state(self) -> "shared_state.SharedState | None":
@@ -243,7 +328,7 @@ class Session(RawCalls):
         Returns:
             A function that ends the subscription.
         """
-        return self._source.subscribers.add(function)
+        return self._settings.on_event.add(function)
 
     async def with_answer(self, awaitable: Awaitable[T]) -> tuple[T, CallAnswer]:
         """Await a call and return the answer behind its value, too: status, headers, request id and body.
@@ -269,7 +354,9 @@ class Session(RawCalls):
         """
         or_none(POSITIVE_SECONDS).check("timeout", timeout)
         RETRIES.check("retries", retries)
-        return self._derive(self._life_cycle.derive(self._require_open().but(timeout, retries)))
+        changes = {name: value for name, value in (("timeout", timeout), ("retries", retries)) if value is not None}
+        resources = self._require_open()
+        return self._derive(attrs.evolve(resources, pipeline=resources.pipeline.but(**changes)))
 
     def as_user(
         self, credentials: Credentials, *, on_token: Callable[[OAuth2UserCredentials], object] | None = None
@@ -290,11 +377,15 @@ class Session(RawCalls):
         if not isinstance(credentials, Credentials):
             raise InvalidArgument("credentials", f"must be {CREDENTIALS}")
         resources = self._require_open().as_user(credentials, on_token)
-        return self._derive(self._life_cycle.derive(resources, resources.close_tokens))
+        closing = AsyncExitStack()
+        if resources.user_tokens is not None:
+            closing.push_async_callback(resources.user_tokens.close)
+        return self._derive(resources, closing)
 
-    def _derive(self, life_cycle: LifeCycle) -> "Session":
+    def _derive(self, resources: SessionResources, closing: AsyncExitStack | None = None) -> "Session":
+        """Return a session with resources that use the connections of this one, as open as this one."""
         session = copy.copy(self)
-        session._bind(self._source, life_cycle)  # noqa: SLF001 - the same class
+        session._begin(resources, (self, self._require_open()), closing)  # noqa: SLF001 - the same class
         return session
 
     @property
@@ -316,7 +407,7 @@ class Session(RawCalls):
         Raises:
             AccessDenied: the session has neither an app nor a bearer token.
         """
-        return services.Webhooks(self._require_open().app_pipeline)
+        return services.Webhooks(self._app_pipeline)
 
     @property
     def activity(self) -> "services.Activity":
@@ -328,7 +419,7 @@ class Session(RawCalls):
         # Unspecified: the scheme of these calls (contract UNS-activity-auth). A token with scopes is used (AUTH-26),
         # otherwise the app-only token.
         resources = self._require_open()
-        return services.Activity(resources.pipeline if resources.user_tokens else resources.app_pipeline)
+        return services.Activity(resources.pipeline if resources.user_tokens else self._app_pipeline)
 
     @property
     def filtered_stream(self) -> "services.FilteredStream":
@@ -337,7 +428,7 @@ class Session(RawCalls):
         Raises:
             AccessDenied: the session has neither an app nor a bearer token.
         """
-        return services.FilteredStream(self._require_open().app_pipeline)
+        return services.FilteredStream(self._app_pipeline)
 
     @property
     def accounts(self) -> "services.Accounts":
@@ -346,7 +437,7 @@ class Session(RawCalls):
         Raises:
             AccessDenied: the session has no user.
         """
-        return services.Accounts(self._require_open().ads_pipeline)
+        return services.Accounts(self._ads_pipeline)
 
     def account(self, account_id: str) -> AccountHandle:
         """Bind an ad account; nothing is sent.
@@ -355,27 +446,27 @@ class Session(RawCalls):
             AccessDenied: the session has no user.
             InvalidArgument: the id is empty or contains a slash.
         """
-        return AccountHandle(self._require_open().ads_pipeline, account_id)
+        return AccountHandle(self._ads_pipeline, account_id)
 
     @property
     def advertiser_business_categories(self) -> "services.AdvertiserBusinessCategories":
         """The business categories of pre-roll advertisers."""
-        return services.AdvertiserBusinessCategories(self._require_open().ads_pipeline)
+        return services.AdvertiserBusinessCategories(self._ads_pipeline)
 
     @property
     def keyword_insights(self) -> "services.KeywordInsightsSearch":
         """How often keywords are used."""
-        return services.KeywordInsightsSearch(self._require_open().ads_pipeline)
+        return services.KeywordInsightsSearch(self._ads_pipeline)
 
     @property
     def placements(self) -> "services.Placements":
         """The placements of line items."""
-        return services.Placements(self._require_open().ads_pipeline)
+        return services.Placements(self._ads_pipeline)
 
     @property
     def product_catalogs(self) -> "services.ProductCatalogs":
         """The product catalogs that the user may use."""
-        return services.ProductCatalogs(self._require_open().ads_pipeline)
+        return services.ProductCatalogs(self._ads_pipeline)
 
     def product_catalog(self, product_catalog_id: str) -> ProductCatalogHandle:
         """Bind a product catalog; nothing is sent.
@@ -384,11 +475,27 @@ class Session(RawCalls):
             AccessDenied: the session has no user.
             InvalidArgument: the id is empty or contains a slash.
         """
-        return ProductCatalogHandle(self._require_open().ads_pipeline, product_catalog_id)
-
-    def _require_open(self) -> SessionResources:
-        return self._life_cycle.require_open()
+        return ProductCatalogHandle(self._ads_pipeline, product_catalog_id)
 
     @property
     def _pipeline(self) -> Pipeline:
         return self._require_open().pipeline
+
+    @property
+    def _ads_pipeline(self) -> Pipeline:
+        """Makes the calls of the advertising API, which require a user (contract AUTH-27)."""
+        resources = self._require_open()
+        # Unspecified: whether a token with scopes is accepted there (contract UNS-ads-auth); the service decides.
+        if not isinstance(resources.settings.credentials, WITH_USER):
+            origin = resources.settings.origin
+            raise AccessDenied(f"{NEEDS_USER}{f', which is not in {origin}' if origin else ''}", hint=Hint.GIVE_A_USER)
+        return resources.pipeline
+
+    @property
+    def _app_pipeline(self) -> Pipeline:
+        """Makes the calls that require the app-only bearer token (contract AUTH-25)."""
+        resources = self._require_open()
+        if resources.app_tokens is None:
+            raise AccessDenied("these calls need the app's bearer token", hint=Hint.GIVE_AN_APP)
+        user = identity(resources.settings.app or resources.settings.credentials)
+        return resources.pipeline.but(tokens=resources.app_tokens, user=user)

@@ -12,12 +12,12 @@ from svc_async.value_rules import MOMENT, ValueRule, or_none
 __all__ = [
     "CREDENTIALS",
     "NEEDS_USER",
+    "WITH_USER",
     "AppCredentials",
     "BearerToken",
     "Credentials",
     "OAuth2UserCredentials",
     "UserCredentials",
-    "has_user",
 ]
 
 NEEDS_USER = "the advertising API needs the token of a user"
@@ -126,8 +126,5 @@ Credentials = UserCredentials | AppCredentials | BearerToken | OAuth2UserCredent
 CREDENTIALS: Final = "UserCredentials(...), OAuth2UserCredentials(...), AppCredentials(...) or BearerToken(...)"
 """The kinds of credentials, in messages."""
 
-
-def has_user(credentials: Credentials) -> bool:
-    """Return whether credentials are those of a user, whom the advertising API requires (contract AUTH-27)."""
-    # Unspecified: whether a token with scopes is accepted there (contract UNS-ads-auth); the service decides.
-    return isinstance(credentials, UserCredentials | OAuth2UserCredentials)
+WITH_USER: Final = (UserCredentials, OAuth2UserCredentials)
+"""The kinds that have a user, whom the advertising API requires (contract AUTH-27)."""

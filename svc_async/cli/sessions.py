@@ -3,7 +3,7 @@
 import os
 
 from svc_async import profiles
-from svc_async.auth.credentials import NEEDS_USER, Credentials, has_user
+from svc_async.auth.credentials import NEEDS_USER, WITH_USER, Credentials
 from svc_async.errors import AccessDenied, InvalidArgument
 from svc_async.session import Session
 from svc_async.state import SharedState
@@ -34,7 +34,7 @@ def open_session(profile: str | None, surface: Surface = Surface.ADS, *, state_u
         AccessDenied: a user's token is needed, and there is none; nothing was sent.
     """
     source = profiles.find(profile)
-    if surface is Surface.ADS and not has_user(source.credentials):
+    if surface is Surface.ADS and not isinstance(source.credentials, WITH_USER):
         raise AccessDenied(f"{NEEDS_USER}, which is not in {source.origin}; {_advise(source.profile)}")
     try:
         state = find_state(state_url, profile)

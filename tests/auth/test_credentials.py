@@ -8,7 +8,7 @@ import pytest
 
 from svc_async import AppCredentials, BearerToken, InvalidArgument, OAuth2UserCredentials, UserCredentials
 from svc_async.auth.authorization import authorization, identity
-from svc_async.auth.credentials import Credentials, has_user
+from svc_async.auth.credentials import WITH_USER, Credentials
 from svc_async.clock import SystemClock
 
 KINDS: list[Credentials] = [
@@ -40,24 +40,24 @@ def test_what_cannot_be_a_bearer_token_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize(("credentials", "scheme"), [*zip(KINDS, ["OAuth", "OAuth", "Bearer", "Bearer"], strict=True)])
 def test_the_scheme_of_the_header_is_that_of_the_credentials(credentials: Credentials, scheme: str) -> None:
-    header = authorization(credentials, SystemClock())("GET", "https://example.test/2/webhooks", ())
+    header = authorization(credentials, SystemClock())("GET", "https://example.test/2/webhooks", (), None)
     assert header.partition(" ")[0] == scheme
 
 
 @pytest.mark.rule("AUTH-27")
 @pytest.mark.parametrize(("credentials", "is_user"), [*zip(KINDS, [True, False, False, True], strict=True)])
 def test_the_advertising_api_takes_the_credentials_of_users(credentials: Credentials, is_user: bool) -> None:
-    assert has_user(credentials) is is_user
+    assert isinstance(credentials, WITH_USER) is is_user
 
 
 def test_a_bearer_token_goes_out_as_it_came_in() -> None:
     header = authorization(BearerToken("AAA%2FBBB%3D"), SystemClock())
-    assert header("GET", "https://example.test/2/webhooks", ()) == "Bearer AAA%2FBBB%3D"
+    assert header("GET", "https://example.test/2/webhooks", (), None) == "Bearer AAA%2FBBB%3D"
 
 
 def test_scoped_tokens_are_bearer_tokens() -> None:
     header = authorization(OAuth2UserCredentials(access_token="tok"), SystemClock())
-    assert header("GET", "https://example.test/2/webhooks", ()) == "Bearer tok"
+    assert header("GET", "https://example.test/2/webhooks", (), None) == "Bearer tok"
 
 
 def test_scopes_are_read_as_the_service_writes_them() -> None:

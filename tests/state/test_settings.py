@@ -59,7 +59,13 @@ async def test_a_missing_package_is_named_by_the_call_that_needs_it(monkeypatch:
 
 
 def test_the_options_of_from_env_are_the_keywords_of_a_session() -> None:
-    keywords = {*inspect.signature(SessionSettings).parameters} - {"credentials", "app", "endpoints", "origin"}
+    keywords = {*inspect.signature(SessionSettings).parameters} - {
+        "credentials",
+        "app",
+        "endpoints",
+        "origin",
+        "start_sandbox",
+    }
     assert {*SessionOptions.__annotations__} - {"proxy"} == keywords - {"proxies"}
     assert {*CommonOptions.__annotations__} == {*SessionOptions.__annotations__} - {"proxy", "clock"}
 
