@@ -9,15 +9,13 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self
 
 import attrs
 
 from svc_async.errors import WrongState
 
 __all__ = [
-    "BootClock",
-    "BootTimeClock",
     "Clock",
     "SystemClock",
     "Timer",
@@ -41,7 +39,9 @@ class Timer(Protocol):
 class Clock(Protocol):
     """The time of the SDK.
 
-    Any object with these methods will do; tests inject one that advances only on request.
+    Any object with these methods will do; tests inject one that advances only on request. One that has them may also
+    say from which start of the machine `monotonic` counts (`boot`), and count the seconds in which the machine is
+    suspended (`boottime`), as `SystemClock` does.
     """
 
     def now(self) -> datetime:
@@ -64,32 +64,16 @@ class Clock(Protocol):
         ...
 
 
-@runtime_checkable
-class BootClock(Protocol):
-    """A clock that knows since when its monotonic seconds count."""
-
-    def boot(self) -> str | None:
-        """Return what identifies the start from which `monotonic` counts; None if it is not known."""
-        ...
-
-
 def find_boot(clock: Clock) -> str | None:
     """Return what identifies the start from which the monotonic seconds of a clock count; None if it is not known."""
-    return clock.boot() if isinstance(clock, BootClock) else None
-
-
-@runtime_checkable
-class BootTimeClock(Protocol):
-    """A clock that also knows a time which goes on while the machine is suspended."""
-
-    def boottime(self) -> float:
-        """Return seconds that never decrease, the time of suspension included."""
-        ...
+    boot: Callable[[], str | None] | None = getattr(clock, "boot", None)
+    return None if boot is None else boot()
 
 
 def read_boottime(clock: Clock) -> float:
     """Return the seconds of a clock that count suspension; those of `monotonic` if it has no others."""
-    return clock.boottime() if isinstance(clock, BootTimeClock) else clock.monotonic()
+    boottime: Callable[[], float] = getattr(clock, "boottime", clock.monotonic)
+    return boottime()
 
 
 class SystemClock:

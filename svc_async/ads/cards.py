@@ -12,7 +12,6 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import (
-    Check,
     any_of,
     at_most,
     between,
@@ -28,7 +27,7 @@ from svc_async.wire.checks import (
     satisfies,
     sized,
 )
-from svc_async.wire.params import IDS
+from svc_async.wire.params import IDS, Check
 from svc_async.wire.records import READ_ONLY, Record, Timestamp, fields_of
 from svc_async.wire.route import Listing, Route
 

@@ -14,7 +14,6 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import (
-    Check,
     any_of,
     at_most,
     between,
@@ -27,6 +26,7 @@ from svc_async.wire.checks import (
     requires,
     satisfies,
 )
+from svc_async.wire.params import Check
 from svc_async.wire.records import Record, list_field_names
 from svc_async.wire.route import Listing, Route
 

@@ -1,9 +1,8 @@
 """Builds the `Authorization` header of each kind of credentials."""
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Protocol
 
 import attrs
 
@@ -20,17 +19,11 @@ from svc_async.wire.params import quote
 __all__ = ["Authorization", "anonymous", "authorization", "basic", "bearer", "identity"]
 
 
-class Authorization(Protocol):
-    """Builds the header of one attempt."""
+Authorization = Callable[[str, str, Sequence[tuple[str, str]], Mapping[str, str] | None], str]
+"""Takes a method, a URL without query, the quoted query and further OAuth 1.0a parameters, and returns a header.
 
-    def __call__(
-        self, method: str, url: str, query: Sequence[tuple[str, str]] = (), oauth: Mapping[str, str] | None = None, /
-    ) -> str:
-        """Return the header for a method, a URL without query, the quoted query and further OAuth 1.0a parameters.
-
-        An empty header is not sent.
-        """
-        ...
+An empty one is not sent.
+"""
 
 
 def authorization(credentials: Credentials, clock: Clock) -> Authorization:
@@ -58,7 +51,7 @@ def anonymous() -> Authorization:
 
 
 def _constant(header: str) -> Authorization:
-    return lambda _method, _url, _query=(), _oauth=None, /: header
+    return lambda _method, _url, _query, _oauth: header
 
 
 def identity(credentials: Credentials) -> str:

@@ -23,7 +23,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
@@ -158,19 +158,6 @@ _SAME_GIVEN = "nothing was sent: until then no bearer token is requested, as the
 _EXPIRY_MARGIN = timedelta(seconds=60)
 
 
-class Tokens(Protocol):
-    """Provides the token of calls, and renews it."""
-
-    async def call_with_token(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = ...) -> T:
-        """Make a call with the token, and once more with the next token if the service rejects the first.
-
-        Args:
-            call: makes the call.
-            any_refusal: a 401 without a reason is about the token as well.
-        """
-        ...
-
-
 @attrs.frozen
 class Token:
     """Carries a token; its repr hides it from tracebacks with locals, and from the task that asyncio logs."""
@@ -202,7 +189,12 @@ class AppTokens:
     )
 
     async def call_with_token(self, call: Callable[[Authorization], Awaitable[T]], *, any_refusal: bool = False) -> T:
-        """Make a call with the token; renew it once if the service rejects it (401, code 89)."""
+        """Make a call with the token; renew it once if the service rejects it (401, code 89).
+
+        Args:
+            call: makes the call.
+            any_refusal: a 401 without a reason is about the token as well.
+        """
         token = await self.current()
         try:
             return await call(token.authorization)
@@ -356,3 +348,7 @@ class UserTokens:
         pending = None if self._on_token is None else self._on_token(renewed)
         if inspect.isawaitable(pending):
             await pending
+
+
+Tokens = AppTokens | UserTokens
+"""Provides the token of calls, and renews it."""

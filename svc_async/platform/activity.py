@@ -13,19 +13,8 @@ from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.recovery import Gap
 from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
 from svc_async.streams.stream import QUEUE_BYTES, EventStream, Recover, StreamSettings
-from svc_async.wire.checks import (
-    any_of,
-    between,
-    first_problem,
-    length,
-    not_empty,
-    one_of,
-    related,
-    required,
-    satisfies,
-    text,
-)
-from svc_async.wire.params import find_wrong_text
+from svc_async.wire.checks import any_of, between, length, not_empty, one_of, related, required, satisfies, text
+from svc_async.wire.params import find_wrong_text, first_problem
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
 

@@ -14,9 +14,9 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import AccessDenied, InvalidArgument
 from svc_async.open_enum import OpenEnum
 from svc_async.value_rules import TEXT, instance_of, is_absolute_url
-from svc_async.wire.checks import first_problem, not_empty, one_of, satisfies
+from svc_async.wire.checks import not_empty, one_of, satisfies
 from svc_async.wire.envelope import make_unexpected
-from svc_async.wire.params import query_string
+from svc_async.wire.params import first_problem, query_string
 from svc_async.wire.records import Record
 from svc_async.wire.route import Reply, Route, Surface
 

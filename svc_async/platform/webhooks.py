@@ -13,8 +13,8 @@ from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import ApiError, InvalidArgument, WebhookInvalid
 from svc_async.value_rules import DURATION, SECONDS_OR_INFINITE, instance_of
-from svc_async.wire.checks import Check, first_problem, length, related, required, satisfies
-from svc_async.wire.params import find_wrong_text, to_utc
+from svc_async.wire.checks import length, related, required, satisfies
+from svc_async.wire.params import Check, find_wrong_text, first_problem, to_utc
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Reply, Route, Surface
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from svc_async.errors import InvalidArgument
 from svc_async.value_rules import MOMENT, TEXT
+from svc_async.wire.params import Check, first_problem
 from svc_async.wire.records import fields_of
 
 __all__ = [
-    "Check",
     "any_of",
     "at_most",
     "between",
@@ -23,7 +23,6 @@ __all__ = [
     "each",
     "each_row",
     "exclusive",
-    "first_problem",
     "greater_than",
     "inside",
     "length",
@@ -41,14 +40,6 @@ __all__ = [
     "whole_hours",
     "window",
 ]
-
-Check = Callable[[Mapping[str, Any]], InvalidArgument | None]
-"""Takes the parameters of a call and returns what is wrong with them."""
-
-
-def first_problem(checks: Iterable[Check], params: Mapping[str, Any]) -> InvalidArgument | None:
-    """Return the first rule that is broken."""
-    return next(filter(None, (check(params) for check in checks)), None)
 
 
 def satisfies(name: str, accepts: Callable[[Any], bool], rule: str, *, rule_ids: Sequence[str] = ()) -> Check:

@@ -1,10 +1,10 @@
-"""Python values as strictly quoted query parameters.
+"""The parameters of a call: what is wrong with them, and how they are written as a strictly quoted query.
 
 The signature's base string and the request must agree byte for byte, so a value is quoted once, here, to the
 unreserved characters of RFC 3986; transport and signer use the result unchanged.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, date, datetime
 from enum import Enum
 from typing import Any
@@ -15,10 +15,12 @@ from svc_async.value_rules import FLAG, MOMENT, SEVERAL, TEXT, ValueRule, is_who
 
 __all__ = [
     "IDS",
+    "Check",
     "Param",
     "fill_path",
     "find_wrong_number",
     "find_wrong_text",
+    "first_problem",
     "query_string",
     "quote",
     "segment",
@@ -76,6 +78,15 @@ def _by_name(names_by_rule: Mapping[ValueRule, str]) -> Mapping[str, ValueRule]:
 
 
 _TEXT_RULES, _NUMBER_RULES = _by_name(_TEXTS), _by_name(_NUMBERS)
+
+
+Check = Callable[[Mapping[str, Any]], InvalidArgument | None]
+"""Takes the parameters of a call and returns what is wrong with them."""
+
+
+def first_problem(checks: Iterable[Check], params: Mapping[str, Any]) -> InvalidArgument | None:
+    """Return the first rule that is broken."""
+    return next(filter(None, (check(params) for check in checks)), None)
 
 
 def find_wrong_text(params: Mapping[str, Any]) -> InvalidArgument | None:

@@ -13,9 +13,17 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.wire.checks import Check, first_problem
 from svc_async.wire.envelope import Page
-from svc_async.wire.params import Param, fill_path, find_wrong_number, find_wrong_text, query_string, to_pairs
+from svc_async.wire.params import (
+    Check,
+    Param,
+    fill_path,
+    find_wrong_number,
+    find_wrong_text,
+    first_problem,
+    query_string,
+    to_pairs,
+)
 from svc_async.wire.writing import to_json
 
 __all__ = ["Blocks", "Listing", "Reply", "Request", "Route", "Surface"]

@@ -47,7 +47,7 @@ def accept(*good: str, refusal: ApiError = INVALID) -> Callable[[Authorization],
     """Return a call that is accepted with these tokens only, and returns its proof."""
 
     async def call(authorization: Authorization) -> str:
-        proof = authorization("GET", "https://example.test")
+        proof = authorization("GET", "https://example.test", (), None)
         if proof.removeprefix("Bearer ") not in good:
             raise refusal
         return proof

@@ -402,7 +402,7 @@ async def test_a_refusal_of_a_token_that_was_refreshed_meanwhile_refreshes_nothi
         return attrs.evolve(before, access_token=f"access-{refreshes}")
 
     async def call(authorization: Authorization) -> str:
-        proof = authorization("GET", "https://example.test")
+        proof = authorization("GET", "https://example.test", (), None)
         if proof == "Bearer access-0":
             await tokens.refresh()  # by another call, while this one is on its way
             raise Unauthorized(status=401)

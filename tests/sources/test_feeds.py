@@ -13,7 +13,7 @@ from svc_async.sources.detect import open_feed
 from svc_async.sources.source import UnparsedRow
 from svc_async.sources.table_feeds import open_csv_feed
 from svc_async.sources.xml_feed import XmlFeed
-from svc_async.wire.checks import first_problem
+from svc_async.wire.params import first_problem
 from tests.support.files import Write, limit_memory
 
 SHIRT = {
