@@ -63,14 +63,14 @@ class OAuth1Signer:
         """
         nonce, timestamp = self.nonce(), str(int(self.clock.now().timestamp()))
         further = [(quote(name), quote(value)) for name, value in oauth.items()] if oauth else ()
-        signed = signature(self._keyed_hash, self._base_string(method, url, [*query, *further], nonce, timestamp))
+        others = [*query, *further]
+        if others:
+            base = base_string(method, url, [*self._constant_parameters, *_list_changing(nonce, timestamp), *others])
+        else:
+            base = _prefix(method, url) + self._template.base_string % (nonce, timestamp)
+        signed = signature(self._keyed_hash, base).replace("+", "%2B").replace("/", "%2F").replace("=", "%3D")
         listed = "".join(f', {name}="{value}"' for name, value in further) if further else ""
-        return self._template.header % (nonce, timestamp, listed, _quote_base64(signed))
-
-    def _base_string(self, method: str, url: str, others: Pairs, nonce: str, timestamp: str) -> str:
-        if not others:
-            return _prefix(method, url) + self._template.base_string % (nonce, timestamp)
-        return base_string(method, url, [*self._constant_parameters, *_list_changing(nonce, timestamp), *others])
+        return self._template.header % (nonce, timestamp, listed, signed)
 
 
 @attrs.frozen
@@ -135,14 +135,7 @@ def _prefix(method: str, url: str) -> str:
     return f"{method}&{quote(url)}&"
 
 
-def _quote_base64(text: str) -> str:
-    return text.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D")
-
-
 def _quote_pairs(parameters: Pairs) -> str:
-    return _quote_quoted("&".join(f"{name}={value}" for name, value in sorted(parameters)))
-
-
-def _quote_quoted(text: str) -> str:
-    """Quote a string in which only the three characters that quoting and joining produce are reserved."""
+    text = "&".join(f"{name}={value}" for name, value in sorted(parameters))
+    # Only the three characters that quoting and joining produce are reserved.
     return text.replace("%", "%25").replace("&", "%26").replace("=", "%3D")

@@ -218,7 +218,14 @@ class AppTokens:
             Forbidden: it was requested too often (code 99).
             ApiError: the service refused for another reason, or no token is requested until the cool-down ends.
         """
-        return self._token if self._token is not None else await self._join_fetch()
+        if self._token is not None:
+            return self._token
+        wait = self._find_wait()
+        if self._refusal is not None and wait > 0:
+            error = copy.copy(self._refusal)  # each has a traceback of its own
+            error.retry_after = wait
+            raise error
+        return await self._fetching.result()
 
     async def renew(self, token: Token) -> Token:
         """Return the token that follows this one."""
@@ -238,14 +245,6 @@ class AppTokens:
         """Return the seconds until the cool-down ends; without one, they are not greater than 0."""
         ends = None if self._refusal is None else self._refusal.retry_at
         return 0.0 if ends is None else (ends - self._clock.now()).total_seconds()
-
-    async def _join_fetch(self) -> Token:
-        wait = self._find_wait()
-        if self._refusal is not None and wait > 0:
-            error = copy.copy(self._refusal)  # each has a traceback of its own
-            error.retry_after = wait
-            raise error
-        return await self._fetching.result()
 
     async def _fetch_token(self) -> Token:
         assert self._fetch is not None  # noqa: S101 - a token that cannot be fetched was given, and is never dropped
@@ -340,14 +339,11 @@ class UserTokens:
             if renewed is self.credentials or self._expires_soon(renewed):
                 renewed = await self._refreshes.refresh(renewed, self._refresh)
             self.credentials, self._is_announced = renewed, False
-        await self._notify(self.credentials)
-        self._is_announced = True
-        return self.credentials
-
-    async def _notify(self, renewed: OAuth2UserCredentials) -> None:
-        pending = None if self._on_token is None else self._on_token(renewed)
+        pending = None if self._on_token is None else self._on_token(self.credentials)
         if inspect.isawaitable(pending):
             await pending
+        self._is_announced = True
+        return self.credentials
 
 
 Tokens = AppTokens | UserTokens

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
@@ -77,14 +77,10 @@ async def await_with_answer(awaitable: Awaitable[T], session: object) -> tuple[T
     finally:
         current_collector.reset(token)
     if collector.last is None:
-        raise _describe_unanswered(collector)
+        error = WrongState(f"{_UNANSWERED}, {_CALL_OF_ANOTHER if collector.has_others else _NO_CALL}")
+        error.sent = Sent.MAYBE  # whatever the awaitable did, it has done it
+        raise error
     return value, collector.last
-
-
-def _describe_unanswered(collector: AnswerCollector) -> WrongState:
-    error = WrongState(f"{_UNANSWERED}, {_CALL_OF_ANOTHER if collector.has_others else _NO_CALL}")
-    error.sent = Sent.MAYBE  # whatever the awaitable did, it has done it
-    return error
 
 
 _log = logging.getLogger("svc_async.http")
@@ -216,6 +212,8 @@ class Call(Generic[T]):
         request, answer = self.request, self.answer
         scheme, host, port, base_path = _find_server(endpoints, request.surface)
         seconds, slot = self._clock.monotonic() - self._started, self.slot
+        sent = request.body if slot is not None and slot.was_sent else None
+        reasons = errors_beside_data(answer) if answer and error is None and request.surface is Surface.BASE else ()
         return CallEvent(
             method=request.method,
             path=request.public_path,
@@ -230,13 +228,13 @@ class Call(Generic[T]):
             seconds=seconds,
             waited=seconds if slot is None else min(slot.waited, seconds),  # ticks round otherwise than floats
             backoff=self._backoff,
-            bytes_sent=_measure(request.body) if slot is not None and slot.was_sent else 0,
+            bytes_sent=sent.size if isinstance(sent, Blocks) else len(sent or b""),
             bytes_received=len(answer.body) if answer else 0,
             status=answer.status if answer else getattr(error, "status", None),
             request_id=answer.request_id(request_id_header) if answer else getattr(error, "request_id", None),
             error=error,
             is_cancelled=is_cancelled,
-            errors=_find_errors(request, answer) if answer and error is None else (),
+            errors=reasons,
             misfits=tuple(self.misfits),
             unreadable=len(value.unreadable) if isinstance(value, Page) else 0,
         )
@@ -262,19 +260,13 @@ class Call(Generic[T]):
 def log_repeat(request: Request[Any], error: SvcError, wait: float, *, max_wait: float | None = None) -> None:
     """Log that a request is repeated in some seconds, or after a wait at the governor of up to `max_wait`, and why."""
     # After a 429 the governor knows when, and its wait is part of the next attempt.
-    is_at_governor = isinstance(error, RateLimited) and not wait
-    _log.warning(
-        "%s: %s; repeated %s",
-        _name(request),
-        _describe(error),
-        _describe_opening(max_wait) if is_at_governor else f"in {_format_seconds(wait)}",
-    )
-
-
-def _describe_opening(max_wait: float | None) -> str:
-    if max_wait is None or max_wait == math.inf:
-        return "when the rate limit opens"
-    return f"if the rate limit opens within {_format_seconds(max_wait)}"
+    if not isinstance(error, RateLimited) or wait:
+        when = f"in {_format_seconds(wait)}"
+    elif max_wait is None or max_wait == math.inf:
+        when = "when the rate limit opens"
+    else:
+        when = f"if the rate limit opens within {_format_seconds(max_wait)}"
+    _log.warning("%s: %s; repeated %s", _name(request), _describe(error), when)
 
 
 def _format_seconds(seconds: float) -> str:
@@ -291,14 +283,6 @@ def _find_server(endpoints: Endpoints, surface: Surface) -> tuple[str, str, int,
     except InvalidArgument:  # there is no such host, and nothing was sent
         return "", "", 0, ""
     return url.scheme, url.hostname or "", url.port or _PORTS[url.scheme], url.path
-
-
-def _find_errors(request: Request[Any], answer: Answer) -> Sequence[Any]:
-    return errors_beside_data(answer) if request.surface is Surface.BASE else ()
-
-
-def _measure(body: bytes | Blocks | None) -> int:
-    return body.size if isinstance(body, Blocks) else len(body or b"")
 
 
 def _describe(error: BaseException) -> str:

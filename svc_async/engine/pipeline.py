@@ -2,7 +2,7 @@
 
 import logging
 from asyncio import CancelledError
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -30,6 +30,7 @@ from svc_async.errors import (
 )
 from svc_async.governor.governor import Governor, Priority, Slot
 from svc_async.monitoring import Subscribers
+from svc_async.printable import join_first
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer, CallAnswer, is_withheld, parse_refusal
 from svc_async.wire.outcome import may_have_worked
@@ -44,7 +45,8 @@ _Exchange = Callable[[WireRequest, Callable[[], None]], Awaitable[Answer]]
 """Sends a signed request, calls a function once a connection is open, and returns the answer."""
 
 _log = logging.getLogger("svc_async")
-_TOO_MANY_REQUESTS = int(HTTPStatus.TOO_MANY_REQUESTS)  # the look-up in the enum takes longer than the comparison
+_OK, _TOO_MANY_REQUESTS = int(HTTPStatus.OK), int(HTTPStatus.TOO_MANY_REQUESTS)
+"""The look-up in the enum takes longer than the comparison."""
 
 
 @attrs.frozen(eq=False, kw_only=True, repr=False)  # every service has one; the URL of a proxy may contain a password
@@ -169,7 +171,7 @@ class Pipeline:
                 "%s %s: the answer does not fit: %s",
                 call.request.method,
                 call.request.public_path,
-                _shorten(call.misfits),
+                join_first(call.misfits, 3),
             )
         if call.is_watched:
             self._report(call, value=value)
@@ -182,8 +184,8 @@ class Pipeline:
         self.transport.check_open()
         async with self.governor.slot(request, user=self.user, priority=self.priority, max_wait=max_wait) as slot:
             call.slot = slot
-            if slot.turn is not None:
-                self._report_wait(call, slot)
+            if slot.turn is not None and call.is_watched:
+                self.subscribers.notify(call.describe_wait(slot))
             if self.before_sending is not None:
                 await self.before_sending(request)
             on_sent = (
@@ -193,13 +195,18 @@ class Pipeline:
                 # Signed inside the slot: nonce and timestamp would be outdated after a wait.
                 call.answer = answer = await exchange(self._sign(request, authorization), on_sent)
             except SvcError as error:
-                _settle_failure(slot, error)
+                if isinstance(error, UnexpectedAnswer):  # it was cut off after its headers
+                    slot.learn(error.status, error.headers)
+                elif may_have_worked(error):  # the service counts a request that may have arrived
+                    slot.mark_lost()
                 _complete_failure(error, request, self.reader.request_id_header)
                 raise
-            status = answer.status if answer.is_success else self._status_for_governor(answer)
+            status = answer.status
+            if not answer.is_success and isinstance(self._parse_refusal(answer), TooManyConnections):
+                status = _OK  # too many open streams are not too many requests
             slot.learn(status, answer.headers)
-            if status == _TOO_MANY_REQUESTS:
-                self._report_refusal(call, slot)
+            if status == _TOO_MANY_REQUESTS and call.is_watched:
+                self.subscribers.notify(call.describe_refusal(slot, self.governor.find_gate(slot)))
             return answer
 
     def _exchange(self, request: WireRequest, on_sent: Callable[[], None]) -> Awaitable[Answer]:
@@ -218,7 +225,7 @@ class Pipeline:
             headers["Content-Type"] = request.content_type
         return WireRequest(
             method=request.method,
-            url=_add_query(url, request),
+            url=f"{url}?{query_string(request.query)}" if request.query else url,
             headers=headers,
             body=request.body,
             proxy=self.proxies.get(request.surface),
@@ -286,26 +293,14 @@ class Pipeline:
         call.log_end()
         return opened[0]
 
-    def _status_for_governor(self, answer: Answer) -> int:
-        """Return the status of a refusal that the governor learns: too many open streams are not too many requests."""
-        is_crowded = isinstance(self._parse_refusal(answer), TooManyConnections)
-        return HTTPStatus.OK if is_crowded else answer.status
-
     def _parse(self, request: Request[T], answer: Answer, on_misfit: OnMisfit) -> T:
-        if not answer.is_success or (request.surface is Surface.BASE and _is_withheld(request, answer)):
+        may_be_withheld = request.surface is Surface.BASE and request.reply is not Reply.BODY
+        if not answer.is_success or (may_be_withheld and is_withheld(answer)):
             raise self._parse_refusal(answer)
         return self.reader.read(request, answer, on_misfit=on_misfit)
 
     def _parse_refusal(self, answer: Answer) -> ApiError:
         return parse_refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
-
-    def _report_wait(self, call: Call[Any], slot: Slot) -> None:
-        if call.is_watched:
-            self.subscribers.notify(call.describe_wait(slot))
-
-    def _report_refusal(self, call: Call[Any], slot: Slot) -> None:
-        if call.is_watched:
-            self.subscribers.notify(call.describe_refusal(slot, self.governor.find_gate(slot)))
 
     def _report(self, call: Call[Any], *, error: BaseException | None = None, value: object = None) -> None:
         """Report an attempt that has ended."""
@@ -322,30 +317,9 @@ class Pipeline:
         self.subscribers.notify(event)
 
 
-def _settle_failure(slot: Slot, error: SvcError) -> None:
-    """Report a failed exchange to the governor: the service counts a request that may have arrived."""
-    if isinstance(error, UnexpectedAnswer):  # it was cut off after its headers
-        slot.learn(error.status, error.headers)
-    elif may_have_worked(error):
-        slot.mark_lost()
-
-
 def _complete_failure(error: SvcError, request: Request[Any], request_id_header: str | None) -> None:
     """Add to a failure of the transport what only the call knows; its path is that of the log, without ids."""
     if isinstance(error, TransportError):
         error.args = (f"{error.args[0]}: {request.method} {request.public_path}",)
     elif isinstance(error, UnexpectedAnswer) and request_id_header:
         error.request_id = error.headers.get(request_id_header.lower())
-
-
-def _shorten(misfits: Sequence[str]) -> str:
-    more = len(misfits) - 3
-    return "; ".join(misfits[:3]) + (f"; and {more:,} more" if more > 0 else "")
-
-
-def _add_query(url: str, request: Request[Any]) -> str:
-    return f"{url}?{query_string(request.query)}" if request.query else url
-
-
-def _is_withheld(request: Request[Any], answer: Answer) -> bool:
-    return request.reply is not Reply.BODY and is_withheld(answer)

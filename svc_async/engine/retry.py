@@ -103,7 +103,12 @@ def decide(
     """
     if _is_final(error, attempt=attempt, safe=safe, retries=retries):
         return None
-    wait = _wait(error, attempt=attempt, now=now, retries=retries, chance=chance)
+    wait = 0.0  # after a 429 the governor's gate is closed and keeps the queue
+    if not outcome_of(error).throttled:
+        grown = min(retries.longest_wait, retries.first_wait * 2.0 ** min(attempt - 1, _MAX_DOUBLINGS))
+        retry_at = error.retry_at if isinstance(error, ApiError) else None
+        requested = 0.0 if retry_at is None else (retry_at - now).total_seconds()
+        wait = max(grown * (1 - retries.jitter * chance), requested)
     return wait if elapsed + wait <= retries.deadline else None
 
 
@@ -112,15 +117,6 @@ def _is_final(error: SvcError, *, attempt: int, safe: bool, retries: Retries) ->
         return True
     repeat = outcome_of(error).repeat
     return attempt >= retries.attempts or repeat is Repeat.NEVER or (repeat is Repeat.SAFE and not safe)
-
-
-def _wait(error: SvcError, *, attempt: int, now: datetime, retries: Retries, chance: float) -> float:
-    if outcome_of(error).throttled:
-        return 0.0  # the governor's gate is closed and keeps the queue
-    grown = min(retries.longest_wait, retries.first_wait * 2.0 ** min(attempt - 1, _MAX_DOUBLINGS))
-    retry_at = error.retry_at if isinstance(error, ApiError) else None
-    requested = 0.0 if retry_at is None else (retry_at - now).total_seconds()
-    return max(grown * (1 - retries.jitter * chance), requested)
 
 
 async def run(

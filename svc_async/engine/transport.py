@@ -284,7 +284,9 @@ class Transport:
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> "Transport":
         """Open an empty pool; connections are made by calls."""
-        _raise_map_threshold()
+        # Freed once, so that glibc keeps the memory of the blocks of the event loop, which are smaller: until then it
+        # maps and unmaps one for every read, unless its heap happens to have room.
+        bytes(2 * _LOOP_BUFFER)
         own_pool = connector if isinstance(connector, aiohttp.BaseConnector) else None
         client = aiohttp.ClientSession(
             connector=own_pool
@@ -386,7 +388,9 @@ class Transport:
             async with self._clock.timeout(seconds):
                 response = await self._send(request, exchange)
                 stack.push_async_callback(self._close_connection, response)
-                self._track(response)
+                self._streams.add(response)
+                if (protocol := _protocol(response)) is not None:
+                    protocol.force_close()  # never reused, even if the service ends the stream
                 body = b"" if response.ok else await _read(response, _MAX_REFUSAL_BYTES)
         except _FAILURES as error:
             return self._describe_failure(error, request, exchange, seconds)
@@ -397,9 +401,16 @@ class Transport:
     def _describe_failure(
         self, error: BaseException, request: WireRequest, exchange: Exchange, seconds: float | None
     ) -> TransportError:
-        is_connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
+        """Build the failure of an exchange, without a reference to aiohttp's exception."""
+        sent = Sent.MAYBE if exchange.sent else Sent.NO
+        found = (error.__cause__ or error) if isinstance(error, ConnectionBroken) else error
+        if isinstance(found, TimeoutError):
+            limit = self._timeouts.connect if isinstance(found, aiohttp.ConnectionTimeoutError) else seconds
+            return TimedOut(f"request timed out{'' if limit is None else f' after {limit:g} s'}", sent=sent)
         messages = _MESSAGES if request.proxy is None else _MESSAGES_OF_PROXIES
-        return _transport_error(error, exchange, self._timeouts.connect if is_connecting else seconds, messages)
+        failure = TransportError(messages.get(type(found), "connection failed"), sent=sent)
+        failure.__cause__ = _describe_cause(found)
+        return failure
 
     def _send(self, request: WireRequest, exchange: Exchange) -> Awaitable[aiohttp.ClientResponse]:
         return self._client.request(
@@ -411,12 +422,6 @@ class Transport:
             proxy=request.proxy,
             middlewares=(exchange,),
         )
-
-    def _track(self, response: aiohttp.ClientResponse) -> None:
-        self._streams.add(response)
-        protocol = _protocol(response)
-        if protocol is not None:
-            protocol.force_close()  # never reused, even if the service ends the stream
 
     async def _close_connection(self, response: aiohttp.ClientResponse) -> None:
         """Close a connection and wait until it is closed, so that the service can accept another."""
@@ -444,14 +449,6 @@ class Transport:
     def _check_not_closed(self) -> None:
         if self.is_closed():  # meanwhile
             raise WrongState(_CLOSED if self._was_closed else _CONNECTOR_CLOSED)
-
-
-def _raise_map_threshold() -> None:
-    """Free a block larger than those of the event loop once, so that glibc keeps the memory of these.
-
-    It maps and unmaps a block of that size for every read, unless its heap happens to have room, until one was freed.
-    """
-    bytes(2 * _LOOP_BUFFER)
 
 
 def _protocol(response: aiohttp.ClientResponse) -> ResponseHandler | None:
@@ -485,19 +482,6 @@ def _unusable_body(
     return UnexpectedAnswer(
         problem, status=response.status, headers=response.headers, body=bytes(body), repeatable=may_help
     )
-
-
-def _transport_error(
-    error: BaseException, exchange: Exchange, seconds: float | None, messages: Mapping[type, str]
-) -> TransportError:
-    """Build the failure of an exchange, without a reference to aiohttp's exception."""
-    sent = Sent.MAYBE if exchange.sent else Sent.NO
-    found = (error.__cause__ or error) if isinstance(error, ConnectionBroken) else error
-    if isinstance(found, TimeoutError):
-        return TimedOut(f"request timed out{'' if seconds is None else f' after {seconds:g} s'}", sent=sent)
-    failure = TransportError(messages.get(type(found), "connection failed"), sent=sent)
-    failure.__cause__ = _describe_cause(found)
-    return failure
 
 
 def _describe_cause(error: BaseException) -> OSError | None:

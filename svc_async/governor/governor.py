@@ -191,8 +191,14 @@ class RequestScheduler:
         if _is_free(slot, now):
             self._grant(slot, now)
             return None
-        flow = self._find_flow(slot)
-        self._check_max_wait(slot, flow, now)
+        key = _flow_key(slot)
+        if (flow := self._flows.get(key)) is None:
+            flow = self._flows[key] = Flow(slot.kind.buckets, slot.is_bulk)
+        place = len(flow.waiting)
+        if flow.firm_opens_at(now, ahead=place) > now + _to_ticks(slot.max_wait):
+            slot.stage = Stage.OVER
+            self._drop_if_empty(flow, slot)
+            raise self._too_long(slot, flow, place, now)
         slot.stage, slot.queued_at = Stage.WAITING, now
         slot.turn = asyncio.get_running_loop().create_future()
         flow.join(slot, now + _to_ticks(slot.max_wait))
@@ -269,13 +275,6 @@ class RequestScheduler:
         if slot.turn is not None:
             slot.turn.set_result(None)
 
-    def _find_flow(self, slot: Slot) -> Flow[Slot]:
-        key = _flow_key(slot)
-        flow = self._flows.get(key)
-        if flow is None:
-            flow = self._flows[key] = Flow(slot.kind.buckets, slot.is_bulk)
-        return flow
-
     def _remove(self, slot: Slot) -> None:
         flow = self._flows[_flow_key(slot)]
         flow.leave(slot)
@@ -320,19 +319,13 @@ class RequestScheduler:
         """Reject a request that waits too long; if its time is over and only a guessed limit keeps it, let it go."""
         is_over = flow.waiting[slot] <= now
         self._remove(slot)
-        if is_over and not slot.is_cancelled and _admits_beyond_guess(slot, now):
+        is_due = is_over and not slot.is_cancelled
+        if is_due and all(bucket.window.admits_beyond_guess(1, now) for bucket in slot.kind.buckets):
             self._grant(slot, now)
             return
         slot.stage = Stage.OVER
         if slot.turn is not None and not slot.turn.done():
             slot.turn.set_exception(self._too_long(slot, flow, place, now))
-
-    def _check_max_wait(self, slot: Slot, flow: Flow[Slot], now: int) -> None:
-        place = len(flow.waiting)
-        if flow.firm_opens_at(now, ahead=place) > now + _to_ticks(slot.max_wait):
-            slot.stage = Stage.OVER
-            self._drop_if_empty(flow, slot)
-            raise self._too_long(slot, flow, place, now)
 
     def _too_long(self, slot: Slot, flow: Flow[Slot], place: int, now: int) -> WouldWaitTooLong:
         opens, bucket = flow.find_firm_turn(now, ahead=place)
@@ -373,10 +366,6 @@ def _is_free(slot: Slot, now: int) -> bool:
     return True
 
 
-def _admits_beyond_guess(slot: Slot, now: int) -> bool:
-    return all(bucket.window.admits_beyond_guess(1, now) for bucket in slot.kind.buckets)
-
-
 def _flow_key(slot: Slot) -> tuple[Any, ...]:
     return slot.kind.buckets, slot.kind.account, slot.is_bulk
 
@@ -405,14 +394,13 @@ def _find_described(buckets: tuple[Bucket[Slot], ...], headers: RateLimitHeaders
     return same or tuple(sorted(buckets, key=lambda bucket: bucket.window.documented))
 
 
-def _are_limits(value: object) -> bool:
-    return isinstance(value, Sequence) and all(isinstance(each, Limit) for each in value)
-
-
 _RULES: Mapping[str, ValueRule] = {
     "headroom": ValueRule(lambda value: is_number(value) and 0 < value <= 1, "above 0 and at most 1"),
     "max_wait": or_none(SECONDS_OR_INFINITE, "no limit"),
-    "limits": ValueRule(_are_limits, "a sequence of Limit, such as LIMITS"),
+    "limits": ValueRule(
+        lambda value: isinstance(value, Sequence) and all(isinstance(each, Limit) for each in value),
+        "a sequence of Limit, such as LIMITS",
+    ),
     "windows": or_none(has_members("a store of windows, such as state.windows()", "open", "close")),
     "clock": or_none(CLOCK),
     "rng": or_none(instance_of(random.Random, "random.Random(...)")),

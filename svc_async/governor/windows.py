@@ -697,7 +697,10 @@ class Window:
         until = self._bound(headers, now).reopens_at
         is_stated = until > now
         if not is_stated:
-            self._recall_guess(now)
+            self._guess_until = now + self.period
+            if self.limit is None and self._initial_limit is not None:
+                self.limit = self._initial_limit
+                self._resize()
             if granted_at > self._setback_at:
                 self.gate.refusals += 1
                 self.rate_cut.cut(now)
@@ -718,12 +721,6 @@ class Window:
         """Return headers that close nothing for longer than the period of a known limit, or than an hour."""
         # Unspecified: how far ahead a reset may be. After an hour one request finds out whether it was right.
         return headers.bound(reset_at=now + self._longest_closure + SECOND, retry_at=now + _HOUR)
-
-    def _recall_guess(self, now: int) -> None:
-        self._guess_until = now + self.period
-        if self.limit is None and self._initial_limit is not None:
-            self.limit = self._initial_limit
-            self._resize()
 
     def _update_limit(self, limit: int, reset_at: int | None, now: int) -> None:
         period = self.period

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from svc_async.errors import InvalidArgument
-from svc_async.value_rules import MOMENT, TEXT
+from svc_async.value_rules import MOMENT, TEXT, is_aware, is_whole
 from svc_async.wire.params import Check, first_problem
 from svc_async.wire.records import fields_of
 
@@ -62,14 +62,14 @@ def related(names: Sequence[str], accept: Callable[..., bool], rule: str, *, rul
 def between(name: str, low: int, high: int) -> Check:
     """Require an int within bounds."""
     return satisfies(
-        name, lambda value: _is_whole(value) and low <= value <= high, f"must be a whole number from {low} to {high}"
+        name, lambda value: is_whole(value) and low <= value <= high, f"must be a whole number from {low} to {high}"
     )
 
 
 def greater_than(name: str, bound: int) -> Check:
     """Require an int greater than a bound."""
     return satisfies(
-        name, lambda value: _is_whole(value) and value > bound, f"must be a whole number greater than {bound}"
+        name, lambda value: is_whole(value) and value > bound, f"must be a whole number greater than {bound}"
     )
 
 
@@ -77,7 +77,7 @@ def not_greater_than(name: str, other: str) -> Check:
     """Require an int not greater than another parameter."""
 
     def fits(value: Any, bound: Any) -> bool:
-        return not (_is_whole(value) and _is_whole(bound)) or value <= bound
+        return not (is_whole(value) and is_whole(bound)) or value <= bound
 
     return related((name, other), fits, f"must be at most {other}")
 
@@ -115,10 +115,11 @@ def sized(name: str, low: int, high: int, of: str) -> Check:
 def together_at_most(names: Sequence[str], bound: int, of: str) -> Check:
     """Require sequences of at most `bound` elements in total."""
     several = [_require_sequence(name, of) for name in names]
+    rule = f"must contain at most {bound} {of}, {' and '.join(names[1:])} counted as well"
 
     def count(params: Mapping[str, Any]) -> InvalidArgument | None:
         total = sum(len(params.get(name) or ()) for name in names)
-        return InvalidArgument(names[0], _describe_total(names, bound, of)) if total > bound else None
+        return InvalidArgument(names[0], rule) if total > bound else None
 
     return lambda params: first_problem((*several, count), params)
 
@@ -203,7 +204,7 @@ def window(start: str, end: str, longest: timedelta) -> Check:
     """Require that two datetimes are at most `longest` apart."""
 
     def fits(last: Any, first: Any) -> bool:
-        return not (_is_aware(last) and _is_aware(first)) or last - first <= longest
+        return not (is_aware(last) and is_aware(first)) or last - first <= longest
 
     return related((end, start), fits, f"must be at most {longest.days} days after {start}")
 
@@ -270,11 +271,10 @@ def _check_object(where: str, value: object, checks: Sequence[Check]) -> Invalid
 
 
 def _require_sequence(name: str, of: str) -> Check:
-    return satisfies(name, _is_sequence, f"must be a sequence of {of}")
+    def accepts(value: object) -> bool:
+        return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
 
-
-def _is_sequence(value: object) -> bool:
-    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+    return satisfies(name, accepts, f"must be a sequence of {of}")
 
 
 def _elements(value: object) -> Iterable[Any]:
@@ -285,20 +285,8 @@ def _find_missing(params: Mapping[str, Any], names: Iterable[str]) -> Sequence[s
     return [name for name in names if params.get(name) is None or params[name] in ("", [], ())]
 
 
-def _describe_total(names: Sequence[str], bound: int, of: str) -> str:
-    return f"must contain at most {bound} {of}, {' and '.join(names[1:])} counted as well"
-
-
 def _join_alternatives(values: Iterable[object]) -> str:
     return " or ".join(str(value) for value in values)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_aware(value: object) -> bool:
-    return isinstance(value, datetime) and value.tzinfo is not None
 
 
 def _is_whole_hour(value: object) -> bool:

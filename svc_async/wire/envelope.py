@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -188,10 +189,17 @@ def parse_refusal(answer: Answer, *, now: datetime, request_id_header: str | Non
     The status decides its class; the body, which may be HTML, empty or broken, only contributes reasons.
     """
     body = _parse_object(answer.body)
+    reasons: list[ErrorDetail] = []
+    if "title" in body:  # the problem document of the main API's version 2: {type, title, detail, status}
+        name = _problem_name(body)
+        reasons.append(ErrorDetail(code=name, message=str(body.get("detail", "")).removeprefix(f"{name}: ")))
+    reasons += _parse_details(body.get("errors"))
+    if isinstance(body.get("error"), str):  # the refusal of an OAuth 2.0 grant (RFC 6749, 5.2)
+        reasons.append(ErrorDetail(code=body["error"], message=str(body.get("error_description", ""))))
     wait = _parse_wait(answer, now)
     return api_error(
         status=answer.status,
-        errors=[*_parse_problem(body), *_parse_details(body.get("errors")), *_parse_grant_refusal(body)],
+        errors=reasons,
         operation_errors=_parse_operation_errors(body.get("operation_errors")),
         headers=answer.headers,
         request_id=answer.request_id(request_id_header),
@@ -218,15 +226,11 @@ def _parse_object(body: bytes) -> Mapping[str, Any]:
     try:
         value = msgspec.json.decode(body)
     except NOT_JSON:
-        value = _parse_closely(body)
+        try:
+            value = decode(body)
+        except (ValueError, RecursionError):
+            value = None
     return value if isinstance(value, dict) else {}
-
-
-def _parse_closely(body: bytes) -> Any:
-    try:
-        return decode(body)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _parse_details(errors: object) -> Iterable[ErrorDetail]:
@@ -244,21 +248,14 @@ def _parse_details(errors: object) -> Iterable[ErrorDetail]:
 def parse_detail(error: Mapping[str, Any]) -> ErrorDetail:
     """Parse one reason, in the form of either API."""
     code = error.get("code") or ("" if "message" in error else _problem_name(error))
-    parameter = (
-        error.get("parameter") or error.get("attribute") or next(iter(_as_object(error.get("parameters"))), None)
-    )
+    parameters = error.get("parameters")
+    named = next(iter(parameters), None) if isinstance(parameters, dict) else None
+    parameter = error.get("parameter") or error.get("attribute") or named
     return ErrorDetail(
         code=code if isinstance(code, int) else str(code),
         message=str(error.get("message") or error.get("detail") or error.get("title") or ""),
         parameter=None if parameter is None else str(parameter),
     )
-
-
-def _parse_problem(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
-    """Parse the problem document of the main API's version 2: {type, title, detail, status}."""
-    if "title" in body:
-        name = _problem_name(body)
-        yield ErrorDetail(code=name, message=str(body.get("detail", "")).removeprefix(f"{name}: "))
 
 
 _FAILURE = re.compile(r"(?:[A-Z][a-z]+){2,}\b")
@@ -269,16 +266,6 @@ def _problem_name(problem: Mapping[str, Any]) -> str:
     # UNS-main-error-body), one of a stream by `connection_issue` (UNS-stream-protocol), any other by its title.
     failure = _FAILURE.match(str(problem.get("detail", "")))
     return str(problem.get("connection_issue") or (failure and failure[0]) or problem.get("title") or "")
-
-
-def _parse_grant_refusal(body: Mapping[str, Any]) -> Iterable[ErrorDetail]:
-    """Parse the refusal of an OAuth 2.0 grant (RFC 6749, 5.2): {error, error_description}."""
-    if isinstance(body.get("error"), str):
-        yield ErrorDetail(code=body["error"], message=str(body.get("error_description", "")))
-
-
-def _as_object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _parse_operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...]]:
@@ -306,22 +293,14 @@ def _parse_wait(answer: Answer, now: datetime) -> timedelta | None:
     of the service are measured against the answer's `Date`.
     """
     service_now = service_time(answer.headers, now)
-    waits = [_parse_after(answer.headers.get("retry-after", ""), service_now)]
+    waits: list[timedelta] = []
+    retry_after = answer.headers.get("retry-after", "")
+    if _SECONDS.fullmatch(retry_after):
+        waits.append(timedelta(seconds=int(retry_after)))
+    elif moment := parse_http_date(retry_after):
+        waits.append(moment - service_now)
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         reset = answer.headers.get("x-account-rate-limit-reset") or answer.headers.get("x-rate-limit-reset", "")
-        waits.append(_parse_epoch(reset, service_now))
-    return max((each for each in waits if each is not None and timedelta() < each <= _DAY), default=None)
-
-
-def _parse_after(value: str, service_now: datetime) -> timedelta | None:
-    if _SECONDS.fullmatch(value):
-        return timedelta(seconds=int(value))
-    moment = parse_http_date(value)
-    return None if moment is None else moment - service_now
-
-
-def _parse_epoch(value: str, service_now: datetime) -> timedelta | None:
-    try:
-        return datetime.fromtimestamp(int(value), UTC) - service_now
-    except (ValueError, OverflowError, OSError):
-        return None
+        with suppress(ValueError, OverflowError, OSError):
+            waits.append(datetime.fromtimestamp(int(reset), UTC) - service_now)
+    return max((each for each in waits if timedelta() < each <= _DAY), default=None)

@@ -8,7 +8,6 @@ answers are restricted to tokens of an alphabet in which no JSON object can be w
 import hmac
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -16,7 +15,7 @@ import attrs
 import msgspec
 
 from svc_async.errors import InvalidArgument
-from svc_async.value_rules import TEXT, instance_of, or_none
+from svc_async.value_rules import HEADER_NAME, TEXT, ValueRule, instance_of, or_none
 
 __all__ = ["SIGNATURE_HEADER", "SigningKey", "crc_answer", "crc_token", "is_signature", "sign", "verify"]
 
@@ -30,7 +29,6 @@ _PARAMETER = b"crc_token"
 _CRC_TOKEN = re.compile(rb"[A-Za-z0-9+/=_-]{1,256}")
 _SIGNATURE = re.compile(r"sha256=([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)", re.ASCII)
 """The canonical base64 of 32 bytes: padded, and with unused bits zero."""
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 
 
 def _check_secret(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
@@ -42,14 +40,9 @@ def _check_secret(_: object, field: "attrs.Attribute[Any]", value: object) -> No
         raise InvalidArgument(field.name, "must have no white space at its ends, such as the line break of a file")
 
 
-def _check_header(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
-    if not isinstance(value, str) or not _HEADER.fullmatch(value):
-        raise InvalidArgument(field.name, "must be the name of a header")
-
-
-def _check_app(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
-    if value is not None and not (isinstance(value, str) and value and value.isprintable()):
-        raise InvalidArgument(field.name, "must be a non-empty string of printable characters")
+_APP = ValueRule(
+    lambda value: isinstance(value, str) and value != "" and value.isprintable(), "a string of printable characters"
+)
 
 
 @attrs.frozen
@@ -66,9 +59,9 @@ class SigningKey:
 
     secret: str = attrs.field(repr=False, validator=_check_secret)
     # Unspecified: a second signature in another header (UNS-signature).
-    header: str = attrs.field(default=SIGNATURE_HEADER, kw_only=True, validator=_check_header)
+    header: str = attrs.field(default=SIGNATURE_HEADER, kw_only=True, validator=HEADER_NAME)
     key_id: str | None = attrs.field(default=None, kw_only=True, validator=or_none(TEXT))
-    app: str | None = attrs.field(default=None, kw_only=True, validator=_check_app)
+    app: str | None = attrs.field(default=None, kw_only=True, validator=or_none(_APP))
 
 
 _KEY = instance_of(SigningKey, "a SigningKey")
@@ -120,7 +113,9 @@ def crc_token(raw_query: bytes) -> str:
             The message does not contain it. Or the query is not bytes.
     """
     _QUERY.check("raw_query", raw_query)
-    tokens = [value for name, value in _split_query(raw_query) if name == _PARAMETER]
+    # A bare plus stays a plus: no token contains a space, which forms encode as one.
+    pairs = (map(unquote_to_bytes, pair.partition(b"=")) for pair in raw_query.split(b"&"))
+    tokens = [value for name, _, value in pairs if name == _PARAMETER]
     if len(tokens) != 1:
         raise InvalidArgument("crc_token", "must be given exactly once")
     return _validate(tokens[0]).decode()
@@ -145,10 +140,3 @@ def _validate(token: bytes) -> bytes:
     if not _CRC_TOKEN.fullmatch(token):
         raise InvalidArgument("crc_token", "must be 1 to 256 characters of A-Z a-z 0-9 + / = _ -")
     return token
-
-
-def _split_query(raw_query: bytes) -> Iterable[tuple[bytes, bytes]]:
-    # A bare plus stays a plus: no token contains a space, which forms encode as one.
-    for pair in raw_query.split(b"&"):
-        name, _, value = pair.partition(b"=")
-        yield unquote_to_bytes(name), unquote_to_bytes(value)

@@ -129,8 +129,9 @@ def list_model_fields(kind: type[Any]) -> tuple[ModelField, ...] | None:
         return tuple(ModelField(each.name, each.encode_name, each.type, each.required) for each in found)
     if dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
+        none = dataclasses.MISSING
         return tuple(
-            ModelField(each.name, each.name, hints[each.name], _is_without_default(each))
+            ModelField(each.name, each.name, hints[each.name], each.default is none and each.default_factory is none)
             for each in dataclasses.fields(kind)
             if each.init
         )
@@ -138,10 +139,6 @@ def list_model_fields(kind: type[Any]) -> tuple[ModelField, ...] | None:
         hints = get_type_hints(kind, include_extras=True)
         return tuple(_list_key(kind, name, hint) for name, hint in hints.items())
     return None
-
-
-def _is_without_default(field: "dataclasses.Field[Any]") -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _list_key(kind: Any, name: str, hint: Any) -> ModelField:

@@ -119,14 +119,14 @@ def quote(text: str) -> str:
     return _quote(text, safe="~")
 
 
-def timestamp(moment: datetime) -> str:
+def timestamp(moment: datetime, name: str = "timestamp") -> str:
     """Format a datetime as ISO 8601 in UTC, to the second (contract GEN-12).
 
     Raises:
         InvalidArgument: the datetime has no time zone, so it is ambiguous, or has no year of four digits in UTC.
     """
     # strftime does not pad the year.
-    return to_utc("timestamp", moment).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
+    return to_utc(name, moment).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def to_utc(name: str, moment: datetime) -> datetime:
@@ -196,9 +196,12 @@ def _to_text(name: str, value: object) -> str:
     if isinstance(value, int):
         return _write_int(name, value)
     if isinstance(value, datetime):
-        return _format_datetime(name, value)
+        return timestamp(value, name)
     if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping | date):
-        return ",".join(_format_element(name, element) for element in value)
+        texts = [_to_text(name, element) for element in value]
+        if any("," in text for text in texts):
+            raise InvalidArgument(name, "must not contain a comma in an element: it is sent as a comma-separated list")
+        return ",".join(texts)
     if name.endswith("_local_micro"):
         raise InvalidArgument(name, f"must be {MICROS.words}", rule_ids=MICROS.rule_ids)
     raise InvalidArgument(name, _SCALARS)
@@ -212,17 +215,3 @@ def _write_int(name: str, value: int) -> str:
 
 _LONG = 64
 _SCALARS = "must be a string, a whole number, True or False, a datetime with a time zone, or a sequence of them"
-
-
-def _format_element(name: str, value: object) -> str:
-    text = _to_text(name, value)
-    if "," in text:
-        raise InvalidArgument(name, "must not contain a comma in an element: it is sent as a comma-separated list")
-    return text
-
-
-def _format_datetime(name: str, value: datetime) -> str:
-    try:
-        return timestamp(value)
-    except InvalidArgument as error:
-        raise InvalidArgument(name, error.rule, rule_ids=error.rule_ids, hint=error.hint) from None

@@ -179,19 +179,16 @@ class _CloserLook:
 
     def read(self) -> Any:
         if self.request.reply is Reply.UNSTATED:
-            return self._read_if_possible()
+            try:
+                return self._build(self._find_record(self._decode()))
+            except UnexpectedAnswer as error:
+                if self.answer.body.strip():
+                    self.on_misfit(str(error))
+                return None  # the type of such an operation includes None
         body = self._decode()
         if self.request.reply in {Reply.PAGE, Reply.META_PAGE}:
             return self._read_page(body)
         return self._build(body if self.request.reply is Reply.BODY else self._find_record(body))
-
-    def _read_if_possible(self) -> Any:
-        try:
-            return self._build(self._find_record(self._decode()))
-        except UnexpectedAnswer as error:
-            if self.answer.body.strip():
-                self.on_misfit(str(error))
-            return None  # the type of such an operation includes None
 
     def _decode(self) -> Any:
         # A main-API call that is answered with no content is done (contract UNS-webhook-payloads).
@@ -233,7 +230,9 @@ class _CloserLook:
             self._refuse("`data` must be an array")
         items: list[Any] = []
         unreadable: list[Unreadable] = []
-        read = self._read_item_fast if self._may_be_fast() else self._read_item
+        needs_look = self.reader.keep_unknown or _needs_mending(self.answer.body)
+        may_be_fast = not needs_look and _decoder(self.request.reply, self.request.into) is not None
+        read = self._read_item_fast if may_be_fast else self._read_item
         for position, raw in enumerate(records):
             try:
                 items.append(read(raw, f"data[{position}]: "))
@@ -264,11 +263,6 @@ class _CloserLook:
         except Misfit as error:
             self._leave_out(f"`{name}` does not fit: {error}")
             return None
-
-    def _may_be_fast(self) -> bool:
-        if self.reader.keep_unknown or _needs_mending(self.answer.body):
-            return False
-        return _decoder(self.request.reply, self.request.into) is not None
 
     def _read_item_fast(self, raw: Any, place: str) -> Any:
         try:

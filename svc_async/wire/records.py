@@ -109,7 +109,9 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as values that JSON can represent; those in `extra` as they came."""
-        return {name: to_plain_values(value) for name, value in {**_list_fields(self), **self.extra}.items()}
+        names = (field.name for field in attrs.fields(type(self)) if field.name != "_extra")
+        fields = {**{name: getattr(self, name) for name in names}, **self.extra}
+        return {name: to_plain_values(value) for name, value in fields.items()}
 
     def to_json(self) -> str:
         """Return `to_dict()` as JSON in ASCII."""
@@ -155,10 +157,6 @@ class Record:
 
 # The fallback of an instance without the attribute: the decoder then has nothing to set, as it would in every record.
 Record._extra = None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - its own class; frozen for instances
-
-
-def _list_fields(record: Record) -> dict[str, Any]:
-    return {field.name: getattr(record, field.name) for field in attrs.fields(type(record)) if field.name != "_extra"}
 
 
 def list_shown_fields(value: attrs.AttrsInstance) -> dict[str, Any]:

@@ -187,6 +187,11 @@ class Route(Generic[T]):
     def _build(self, params: dict[str, Any], problem: InvalidArgument | None) -> Request[T]:
         scope = {name: params.pop(name) for name in self.ids}
         oauth = {name: params.pop(name) for name in self.oauth} if self.oauth else None
+        body = None
+        if self.form:
+            body = query_string(to_pairs(params)).encode("ascii")
+        elif self.json:
+            body = to_json(params, name="")
         return Request(
             method=self.method,
             surface=self.surface,
@@ -194,7 +199,7 @@ class Route(Generic[T]):
             path=fill_path(self.path, scope),
             query=() if self.json or self.form else to_pairs(params),
             scope=scope,
-            body=self._encode_body(params),
+            body=body,
             content_type=_FORM if self.form else _JSON,
             oauth=oauth,
             reply=self.reply,
@@ -203,11 +208,6 @@ class Route(Generic[T]):
             decides=self.decides,
             problem=problem,
         )
-
-    def _encode_body(self, params: Mapping[str, Any]) -> bytes | None:
-        if self.form:
-            return query_string(to_pairs(params)).encode("ascii")
-        return to_json(params, name="") if self.json else None
 
     @cached_property
     def ids(self) -> tuple[str, ...]:

@@ -91,6 +91,10 @@ _LEFT_OUT: ContextVar[list[str]] = ContextVar("_LEFT_OUT")
 """Of the value that is being built; the hooks of a converter are shared by all values."""
 
 
+_ARRAYS: Sequence[Any] = (list, tuple, abc.Sequence)
+_OBJECTS: Sequence[Any] = (dict, abc.Mapping)
+
+
 @lru_cache
 def _converter(builder: Builder) -> "Converter":
     from cattrs import Converter  # noqa: PLC0415 - most programs receive only answers that fit
@@ -99,15 +103,22 @@ def _converter(builder: Builder) -> "Converter":
     # By default cattrs calls the type, so that null becomes "None", "false" becomes True, and "ab" a list of two.
     for kind, hook in _SCALARS.items():
         converter.register_structure_hook(kind, hook)
-    converter.register_structure_hook_factory(_is_list, lambda kind: _list_hook(kind, converter))
-    converter.register_structure_hook_factory(_is_object, lambda kind: _object_hook(kind, converter))
+    converter.register_structure_hook_factory(
+        lambda kind: get_origin(kind) in _ARRAYS, lambda kind: _list_hook(kind, converter)
+    )
+    converter.register_structure_hook_factory(
+        lambda kind: get_origin(kind) in _OBJECTS, lambda kind: _object_hook(kind, converter)
+    )
     converter.register_structure_hook_factory(
         lambda kind: len(_models_by_type(kind)) > 1, lambda kind: _union_hook(kind, builder, converter)
     )
     converter.register_structure_hook_factory(
         lambda kind: isinstance(kind, type) and attrs.has(kind), lambda kind: _ModelHook(kind, builder, converter)
     )
-    converter.register_structure_hook_factory(_is_plain_model, lambda kind: _plain_model_hook(kind, converter))
+    converter.register_structure_hook_factory(
+        lambda kind: isinstance(kind, type) and not attrs.has(kind) and list_model_fields(kind) is not None,
+        lambda kind: _plain_model_hook(kind, converter),
+    )
     converter.register_structure_hook_factory(is_pydantic, lambda _: _read_pydantic)
     return converter
 
@@ -126,7 +137,8 @@ class _ModelHook:
 
     def __init__(self, kind: type[attrs.AttrsInstance], builder: Builder, converter: "Converter") -> None:
         self._kind = kind
-        self._fields = [field for field in attrs.fields(attrs.resolve_types(kind)) if _is_read(field)]
+        fields = attrs.fields(attrs.resolve_types(kind))
+        self._fields = [field for field in fields if field.init and field.name != "_extra"]
         self._is_record = issubclass(kind, Record)
         self._is_tolerant = self._is_record and not builder.strict
         self._known = {field.name for field in self._fields} if builder.keep_unknown and self._is_record else None
@@ -153,9 +165,10 @@ class _ModelHook:
             read = parts.fields[field.alias or field.name] = self._convert(field, raw)
         except Exception as error:  # noqa: BLE001 - see `build`
             del _LEFT_OUT.get()[told:]
-            is_null = raw is None and field.default is not attrs.NOTHING  # a way to say that there is no value
+            is_optional = field.default is not attrs.NOTHING
+            is_null = raw is None and is_optional  # a way to say that there is no value
             problem = str(_describe(error, field.type, self._name(field)))
-            if not is_null and not self._may_leave_out(field):
+            if not (is_null or (self._is_tolerant and is_optional and not field.metadata.get("exact"))):
                 parts.problems.append(problem)
                 return
             if self._is_record:
@@ -168,9 +181,6 @@ class _ModelHook:
             if self._is_record and _has_other_form(raw, read):
                 parts.extra[field.name] = raw
 
-    def _may_leave_out(self, field: "attrs.Attribute[Any]") -> bool:
-        return self._is_tolerant and field.default is not attrs.NOTHING and not field.metadata.get("exact")
-
     def _convert(self, field: "attrs.Attribute[Any]", raw: Any) -> Any:
         read = self._converter.structure(raw, cast(Any, field.type))
         if field.metadata.get("exact") and _has_other_form(raw, read):
@@ -179,10 +189,6 @@ class _ModelHook:
 
     def _name(self, field: "attrs.Attribute[Any]") -> str:
         return f"{_name_model(self._kind)}.{field.name}"
-
-
-def _is_plain_model(kind: Any) -> bool:
-    return isinstance(kind, type) and not attrs.has(kind) and list_model_fields(kind) is not None
 
 
 def _plain_model_hook(kind: Any, converter: "Converter") -> Callable[[Any, Any], Any]:
@@ -216,10 +222,6 @@ def _name_model(kind: type[Any]) -> str:
     return kind.__name__.lstrip("_")
 
 
-def _is_read(field: "attrs.Attribute[Any]") -> bool:
-    return field.init and field.name != "_extra"
-
-
 def _has_other_form(raw: Any, read: Any) -> bool:
     """Return whether a number was read from a string or another kind of number, a string from one, or was mended."""
     if isinstance(raw, list) and isinstance(read, list | tuple):
@@ -233,10 +235,6 @@ def _may_be_none(kind: Any) -> bool:
     return get_origin(kind) in {Union, UnionType} and type(None) in get_args(kind)
 
 
-def _is_list(kind: Any) -> bool:
-    return get_origin(kind) in {list, tuple, abc.Sequence}
-
-
 def _list_hook(kind: Any, converter: "Converter") -> Callable[[Any, Any], Any]:
     element = get_args(kind)[0]
     make: Callable[[Any], Sequence[Any]] = tuple if get_origin(kind) is tuple else list
@@ -247,10 +245,6 @@ def _list_hook(kind: Any, converter: "Converter") -> Callable[[Any, Any], Any]:
         return make(converter.structure(each, element) for each in value)
 
     return structure
-
-
-def _is_object(kind: Any) -> bool:
-    return get_origin(kind) in {dict, abc.Mapping}
 
 
 def _object_hook(kind: Any, converter: "Converter") -> Callable[[Any, Any], Any]:

@@ -99,13 +99,11 @@ def _list_leaves(path: str, value: object) -> Iterator[tuple[str, object]]:
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if fields is not None:
         for position, (key, element) in enumerate(fields.items()):
-            yield from _list_leaves(_join(path, name_key(key, position)), element)
+            named = name_key(key, position)
+            joint = "." if path and not named.startswith("[") else ""
+            yield from _list_leaves(f"{path}{joint}{named}", element)
     elif isinstance(value, list | tuple | set | frozenset):
         for position, element in enumerate(value):
             yield from _list_leaves(f"{path}[{position}]", element)
     else:
         yield path, value
-
-
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path and not key.startswith("[") else f"{path}{key}"

@@ -29,6 +29,7 @@ class GrantsOnly(WindowStore):
 
     def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> Window:
         window = super().window(spec, on_change)
+        assert isinstance(window, Window)
         window.answered = UnboundedLog(window.period)
         return window
 

@@ -40,6 +40,7 @@ class KeptWindows(WindowStore):
 
     def window(self, spec: WindowSpec, on_change: Callable[[], object]) -> Window:
         window = super().window(spec, on_change)
+        assert isinstance(window, Window)
         self.windows.append(window)
         return window
 

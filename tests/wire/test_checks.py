@@ -7,7 +7,6 @@ import pytest
 
 from svc_async.errors import InvalidArgument
 from svc_async.wire.checks import (
-    Check,
     any_of,
     at_most,
     between,
@@ -32,6 +31,7 @@ from svc_async.wire.checks import (
     whole_hours,
     window,
 )
+from svc_async.wire.params import Check
 
 HOUR = datetime(2026, 1, 2, 3, tzinfo=UTC)
 NAIVE = HOUR.replace(tzinfo=None)
