@@ -10,6 +10,7 @@ from svc_async import AppCredentials, BearerToken, InvalidArgument, OAuth2UserCr
 from svc_async.auth.authorization import authorization, identity
 from svc_async.auth.credentials import WITH_USER, Credentials
 from svc_async.clock import SystemClock
+from tests.support.errors import has
 
 KINDS: list[Credentials] = [
     UserCredentials(consumer_key="key", consumer_secret="hush-1", token="hush-2", token_secret="hush-3"),
@@ -26,15 +27,15 @@ def test_no_secret_shows_in_a_repr_or_in_the_name_for_limits(credentials: Creden
 
 @pytest.mark.parametrize("value", ["", "  ", "a ", " a", "a\nb", "a\x00", None, 5])
 def test_what_cannot_be_a_credential_is_refused_by_name(value: object) -> None:
-    with pytest.raises(InvalidArgument, match="^token_secret must"):
+    with pytest.raises(InvalidArgument, check=has(parameter="token_secret")):
         UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret=value)  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.mark.parametrize("value", ["Bearer AAA%2FBBB", "bearer  x", "a b", "a\u00a0b", "t\u00f6ken", "", " a", None])
 def test_what_cannot_be_a_bearer_token_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidArgument, match="^token must be (the token alone: in ASCII|a non-empty string)"):
+    with pytest.raises(InvalidArgument, check=has(parameter="token")):
         BearerToken(value)
-    with pytest.raises(InvalidArgument, match="^access_token must be (the token alone: in ASCII|a non-empty string)"):
+    with pytest.raises(InvalidArgument, check=has(parameter="access_token")):
         OAuth2UserCredentials(access_token=value)
 
 
@@ -67,13 +68,13 @@ def test_scopes_are_read_as_the_service_writes_them() -> None:
 
 @pytest.mark.parametrize("scopes", [5, None, [5]])
 def test_scopes_are_strings(scopes: Any) -> None:
-    with pytest.raises(InvalidArgument, match="^scopes must be a sequence of strings$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="scopes")):
         OAuth2UserCredentials(access_token="t", scopes=scopes)
 
 
 @pytest.mark.parametrize("moment", [datetime(2026, 1, 1), "2026-01-01"])  # noqa: DTZ001 - what is refused
 def test_an_end_has_a_time_zone(moment: Any) -> None:
-    with pytest.raises(InvalidArgument, match="^expires_at must be a datetime with a time zone"):
+    with pytest.raises(InvalidArgument, check=has(parameter="expires_at")):
         OAuth2UserCredentials(access_token="t", expires_at=moment)
 
 

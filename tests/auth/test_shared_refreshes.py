@@ -211,7 +211,7 @@ async def test_a_refresh_token_that_was_refused_is_sent_by_no_session_again(
     raised = []
     async with service.session(old) as session:
         for user in (session, session, session.as_user(old)):
-            with pytest.raises(BadRequest, match="^HTTP 400: invalid_grant The refresh token was used") as caught:
+            with pytest.raises(BadRequest, check=lambda error: error.has_code("invalid_grant")) as caught:
                 await call(user)
             raised.append(caught.value)
     assert [(error.sent, error.repeatable) for error in raised] == [

@@ -24,7 +24,9 @@ from svc_async import (
 from svc_async.auth.authorization import Authorization
 from svc_async.auth.credentials import Credentials
 from svc_async.auth.tokens import AppTokens, Token, UserTokens
+from svc_async.errors import BadRequest, Hint
 from svc_async.sandbox import VirtualClock
+from tests.support.errors import has
 from tests.support.scripted_server import APP, USER, Answer, ReceivedRequest, ScriptedServer
 
 TOKEN = "/oauth2/token"
@@ -121,7 +123,7 @@ async def test_a_second_refusal_is_final(service: ScriptedServer) -> None:
     service.on("POST", TOKEN, token("old"), token("new"), token("newer"))
     service.on("GET", CALL, NO_GOOD)
     async with service.session() as session:
-        with pytest.raises(Unauthorized, match="89"):
+        with pytest.raises(Unauthorized, check=lambda error: error.has_code(89)):
             await call(session)
 
     assert (len(service.requests_to(TOKEN)), len(service.requests_to(CALL))) == (2, 2)
@@ -134,7 +136,7 @@ async def test_a_service_that_gives_the_refused_token_again_is_not_asked_again_f
     service.on("GET", CALL, NO_GOOD)
     async with service.session() as session:
         for _ in range(3):
-            with pytest.raises(Unauthorized, match="89"):
+            with pytest.raises(Unauthorized, check=lambda error: error.has_code(89)):
                 await call(session)
         assert (len(service.requests_to(TOKEN)), len(service.requests_to(CALL))) == (2, 2)
         await clock.advance(seconds=900)
@@ -174,7 +176,7 @@ async def test_code_99_is_final_for_a_while_and_all_who_wait_share_it(
         assert [type(failure) for failure in failures] == [Forbidden] * 4
         assert all(failure.has_code(99) for failure in failures)
         await clock.advance(seconds=899)
-        with pytest.raises(Forbidden, match="99"):
+        with pytest.raises(Forbidden, check=lambda error: error.has_code(99)):
             await call(session)
         assert len(service.requests_to(TOKEN)) == 1
         await clock.advance(seconds=1)
@@ -283,16 +285,16 @@ SCOPED = OAuth2UserCredentials(access_token="hush-a", refresh_token="hush-b", cl
 
 async def test_what_is_missing_for_a_bearer_token_is_named(service: ScriptedServer) -> None:
     async with service.session(SCOPED) as session:
-        with pytest.raises(AccessDenied, match=r"pass AppCredentials or a BearerToken$"):
+        with pytest.raises(AccessDenied, check=has(hint=Hint.GIVE_AN_APP)):
             _ = session.webhooks
-        with pytest.raises(AccessDenied, match="^the bearer token is requested with AppCredentials"):
+        with pytest.raises(AccessDenied):
             await session.oauth2.token()
-        with pytest.raises(AccessDenied, match="^the bearer token is requested with AppCredentials"):
+        with pytest.raises(AccessDenied):
             await session.oauth2.invalidate_token()
     async with service.session(BearerToken("mine")) as session:
-        with pytest.raises(AccessDenied, match="^the bearer token is revoked with AppCredentials"):
+        with pytest.raises(AccessDenied):
             await session.oauth2.invalidate_token()
-        with pytest.raises(AccessDenied, match="^only a session with OAuth2UserCredentials has a token to refresh$"):
+        with pytest.raises(AccessDenied):
             await session.oauth2.refresh()
 
     assert service.requests == []
@@ -425,7 +427,7 @@ async def test_a_refused_refresh_token_is_not_sent_again(service: ScriptedServer
     service.on("POST", GRANT, Answer(refusal, 400))
     async with service.session(scoped(clock, 0)) as session:
         for _ in range(2):
-            with pytest.raises(Exception, match="HTTP 400: invalid_grant The refresh token was used"):
+            with pytest.raises(BadRequest, check=lambda error: error.has_code("invalid_grant")):
                 await subscriptions(session)
 
     assert len(service.requests_to(GRANT)) == 1
@@ -436,7 +438,7 @@ async def test_without_a_refresh_token_a_refusal_is_final(service: ScriptedServe
     async with service.session(OAuth2UserCredentials(access_token="mine")) as session:
         with pytest.raises(Unauthorized):
             await subscriptions(session)
-        with pytest.raises(AccessDenied, match=r"offline\.access"):
+        with pytest.raises(AccessDenied, check=has(hint=Hint.REQUEST_OFFLINE_ACCESS)):
             await session.oauth2.refresh()
 
     assert service.requests_to(GRANT) == []
@@ -476,7 +478,7 @@ async def test_an_answer_without_a_bearer_token_is_not_one(
 ) -> None:
     service.on("POST", GRANT, Answer(answer))
     async with service.session(scoped(clock)) as session:
-        with pytest.raises(UnexpectedAnswer, match=r"^the answer has no bearer token \(HTTP 200\)$") as caught:
+        with pytest.raises(UnexpectedAnswer) as caught:
             await session.oauth2.refresh()
     # The refresh token was used, so the next one may be nowhere else.
     assert (caught.value.body, caught.value.repeatable) == (json.dumps(answer).encode(), False)

@@ -294,9 +294,9 @@ async def test_a_closed_writer_refuses_work_and_has_ended_its_thread(path: Path)
     async with writing(path) as writer:
         pass
 
-    with pytest.raises(WrongState, match="closed"):
+    with pytest.raises(WrongState):
         await writer.run(insert("a"))
-    with pytest.raises(WrongState, match="closed"):
+    with pytest.raises(WrongState):
         writer.submit(insert("a"))
     await writer.close()
     assert "svc-async sqlite" not in {thread.name for thread in threading.enumerate()}

@@ -12,6 +12,7 @@ from svc_async.engine.transport import MAX_ANSWER_BYTES, Timeouts, Transport, Wi
 from svc_async.errors import Sent
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.wire.outcome import Effect, outcome_of
+from tests.support.errors import has
 from tests.support.raw_peer import OK, Peer, send
 
 MIB = 2**20
@@ -44,9 +45,7 @@ async def test_an_answer_may_have_as_many_bytes_as_the_setting_says(peer: Peer, 
 async def test_a_larger_answer_is_an_error_that_says_whether_the_call_was_sent(peer: Peer, encoding: str) -> None:
     transport = open_transport(3 * MIB)
     peer.script = peer.answer(write_answer(b"x" * (3 * MIB + 1), encoding=encoding))
-    with pytest.raises(
-        UnexpectedAnswer, match=r"^the answer has more than max_answer_bytes=3,145,728 bytes \(HTTP 200\)$"
-    ) as caught:
+    with pytest.raises(UnexpectedAnswer) as caught:
         await send(transport, "POST", peer.url, body=b"{}")
 
     assert (caught.value.sent, caught.value.repeatable) == (Sent.YES, False)
@@ -108,7 +107,7 @@ async def test_the_bound_is_a_setting_of_the_session(sandbox: Sandbox) -> None:
     async with Session.sandbox(sandbox, max_answer_bytes=len(page)) as session:
         assert await session.accounts.list().collect() == []
     async with Session.sandbox(sandbox, max_answer_bytes=len(page) - 1) as session:
-        with pytest.raises(UnexpectedAnswer, match="max_answer_bytes=29"):
+        with pytest.raises(UnexpectedAnswer):
             await session.accounts.list().collect()
 
     assert sandbox.requests.count("*/accounts") == 2
@@ -116,7 +115,7 @@ async def test_the_bound_is_a_setting_of_the_session(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1])
 def test_a_bound_that_makes_no_sense_is_refused(wrong: int) -> None:
-    with pytest.raises(InvalidArgument, match="^max_answer_bytes must be a whole number of at least 1$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="max_answer_bytes")):
         Session.sandbox(max_answer_bytes=wrong)
 
 

@@ -142,7 +142,7 @@ async def test_a_success_that_begins_before_the_request_is_written_is_not_believ
         await asyncio.Event().wait()
 
     async with serve(answer_early) as url:
-        with pytest.raises(TransportError, match="an answer arrived before the request was written") as caught:
+        with pytest.raises(TransportError) as caught:
             await send(transport, "POST", url, body=Blocks([b"x" * (2**24 // blocks)] * blocks, 2**24))
 
     assert caught.value.sent is Sent.MAYBE

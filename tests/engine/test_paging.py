@@ -18,8 +18,10 @@ from svc_async import (
     UserCredentials,
 )
 from svc_async.ads.line_item_curated_categories import LineItemCuratedCategories
+from svc_async.errors import ApiError
 from svc_async.handles import AccountHandle
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
+from tests.support.errors import has
 from tests.support.tasks import run_ready_tasks
 
 HOW_MANY = 7
@@ -115,9 +117,7 @@ async def test_a_cursor_is_a_string_that_is_not_empty(session: Session, sandbox:
     before = len(sandbox.requests)
     pager = session.accounts.list()
     for ask in (pager.page, pager.pages):
-        with pytest.raises(
-            InvalidArgument, match="^cursor must be a string that is not empty, or None for the first page$"
-        ):
+        with pytest.raises(InvalidArgument, check=has(parameter="cursor")):
             await resolve(ask(cursor=cursor))
     assert len(sandbox.requests) == before
 
@@ -168,7 +168,7 @@ async def test_collect_asks_for_no_more_pages_than_its_limit_needs(
 
 
 async def test_a_negative_limit_is_refused(categories: LineItemCuratedCategories) -> None:
-    with pytest.raises(InvalidArgument, match="^limit must"):
+    with pytest.raises(InvalidArgument, check=has(parameter="limit")):
         await categories.list().collect(limit=-1)
 
 
@@ -222,7 +222,7 @@ async def test_a_failure_in_the_middle_is_raised_after_the_items_before_it(
 async def test_two_hundred_and_one_ids_are_refused_before_a_request_is_spent(
     session: Session, sandbox: Sandbox
 ) -> None:
-    with pytest.raises(InvalidArgument, match="^account_ids must contain at most 200 ids"):
+    with pytest.raises(InvalidArgument, check=has(parameter="account_ids")):
         session.accounts.list(account_ids=[str(number) for number in range(201)])
 
     assert len(sandbox.requests) == 0
@@ -230,20 +230,20 @@ async def test_two_hundred_and_one_ids_are_refused_before_a_request_is_spent(
 
 
 async def test_a_string_is_not_a_sequence_of_ids(session: Session) -> None:
-    with pytest.raises(InvalidArgument, match="^account_ids must be a sequence of ids"):
+    with pytest.raises(InvalidArgument, check=has(parameter="account_ids")):
         session.accounts.list(account_ids="18ce54d4x5t")
 
 
 @pytest.mark.rule("GEN-06", "ACC-01b")
 @pytest.mark.parametrize("count", [0, 1001, -1, True, "5"])
 async def test_a_count_out_of_bounds_is_refused_before_a_request_is_spent(session: Session, count: Any) -> None:
-    with pytest.raises(InvalidArgument, match="^count must be a whole number from 1 to 1000"):
+    with pytest.raises(InvalidArgument, check=has(parameter="count")):
         session.accounts.list(count=count)
 
 
 async def test_a_session_that_does_not_validate_lets_the_service_refuse(sandbox: Sandbox) -> None:
     async with Session.sandbox(sandbox, validate=False) as session:
-        with pytest.raises(Exception, match="INVALID_PARAMETER"):
+        with pytest.raises(ApiError, check=lambda error: error.has_code("INVALID_PARAMETER")):
             await session.accounts.list(count=1001).first()
 
 
@@ -258,9 +258,7 @@ async def test_a_listing_that_goes_round_in_a_circle_ends_in_an_error() -> None:
             "https://ads.example.test/12/accounts?cursor=c", payload={"data": [], "next_cursor": "c"}, repeat=True
         )
         async with Session(CREDENTIALS, endpoints=HOSTS) as session:
-            with pytest.raises(
-                UnexpectedAnswer, match="pagination loop: the service returned the cursor it was called with"
-            ) as caught:
+            with pytest.raises(UnexpectedAnswer) as caught:
                 await session.accounts.list().collect()
     assert caught.value.body == b'{"data": [], "next_cursor": "c"}'
 
@@ -269,7 +267,7 @@ async def test_a_total_that_is_not_given_is_an_error() -> None:
     with aioresponses() as service:
         service.get("https://ads.example.test/12/accounts?with_total_count=true", payload={"data": []})
         async with Session(CREDENTIALS, endpoints=HOSTS) as session:
-            with pytest.raises(UnexpectedAnswer, match="no `total_count`") as caught:
+            with pytest.raises(UnexpectedAnswer) as caught:
                 await session.accounts.list().total_count()
     assert caught.value.body == b'{"data": []}'
 

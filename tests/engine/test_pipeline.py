@@ -11,8 +11,10 @@ from svc_async import (
     Endpoints,
     Forbidden,
     NotFound,
+    RateLimited,
     Retries,
     Session,
+    TooManyConnections,
     TransportError,
     UnexpectedAnswer,
     UserCredentials,
@@ -22,9 +24,12 @@ from svc_async.batch.ledger import Ledger
 from svc_async.batch.report import Report
 from svc_async.batch.sender import NoLongerSendable
 from svc_async.batch.settings import BatchSettings
+from svc_async.errors import Sent
 from svc_async.governor.governor import Governor, Priority
 from svc_async.monitoring import CallEvent
 from svc_async.sandbox import Fault, Sandbox
+from tests.support.errors import has
+from tests.support.scripted_server import Answer, ScriptedServer
 
 CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
 UNREACHABLE = "http://127.0.0.1:1"
@@ -90,10 +95,26 @@ async def test_a_call_takes_its_turn_with_the_patience_of_the_governor(
     assert governor.requests[0]["max_wait"] == 7.0
 
 
+async def test_too_many_streams_keep_no_call_from_its_turn(service: ScriptedServer) -> None:
+    crowded = {"title": "ConnectionException", "connection_issue": "TooManyConnections"}  # STR-02
+    service.on("GET", "/2/things", Answer(crowded, 429, {"retry-after": "600"}), Answer({"data": 1}))
+    async with service.session() as session:
+        with pytest.raises(TooManyConnections, check=has(status=429, sent=Sent.YES)):
+            await session.request("GET", "/2/things")
+        assert [bucket.closed_until for bucket in session.governor.snapshot()] == [None]
+        assert await session.request("GET", "/2/things") == {"data": 1}
+
+
 @pytest.mark.parametrize(
     ("fault", "error", "step"),
     [
         (Fault.http(404), NotFound, "learn 404"),
+        (Fault.http(429), RateLimited, "learn 429"),
+        (
+            Fault.http(429, body=b'{"connection_issue":"TooManyConnections","title":"x"}'),
+            TooManyConnections,
+            "learn 200",
+        ),
         (Fault.truncate(10), UnexpectedAnswer, "learn 200"),
         (Fault.malformed_json(), UnexpectedAnswer, "learn 200"),
         (Fault.drop_connection(), TransportError, "mark_lost"),
@@ -115,7 +136,7 @@ async def test_a_call_that_was_not_sent_gives_its_turn_back(governor: RecordingG
     async with Session(
         CREDENTIALS, endpoints=hosts, governor=cast(Governor, governor), retries=Retries.none()
     ) as session:
-        with pytest.raises(TransportError, match="connection refused"):
+        with pytest.raises(TransportError, check=has(sent=Sent.NO)):
             await session.accounts.get("a")
 
     assert governor.steps == ["enter", "leave"]
@@ -165,7 +186,7 @@ async def test_a_given_proxy_stands_between_the_session_and_every_host() -> None
     proxy = "http://127.0.0.1:2"
     async with Session(CREDENTIALS, endpoints=hosts, proxy=proxy, retries=Retries.none()) as session:
         for call in (session.request("GET", "/2/x"), session.accounts.get("a"), session.accounts.delete("a")):
-            with pytest.raises(TransportError, match="the proxy is unreachable"):
+            with pytest.raises(TransportError, check=has(sent=Sent.NO)):
                 await call
 
 

@@ -30,10 +30,11 @@ from svc_async import (
 )
 from svc_async.ads.accounts import Account, IndustryType
 from svc_async.engine.transport import Transport
-from svc_async.errors import Sent
+from svc_async.errors import Hint, Sent
 from svc_async.monitoring import CallEvent
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
 from svc_async.wire.records import list_field_names
+from tests.support.errors import has
 from tests.support.tracebacks import find_shown
 
 HOSTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
@@ -43,12 +44,12 @@ HOSTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.exa
 
 
 def test_without_credentials_a_session_says_what_to_do() -> None:
-    with pytest.raises(InvalidArgument, match=r"^credentials must be given; .*from_env\(\).*Session\.sandbox\(\)"):
+    with pytest.raises(InvalidArgument, check=has(parameter="credentials", hint=Hint.GIVE_CREDENTIALS)):
         Session(endpoints=HOSTS)
 
 
 def test_without_endpoints_a_session_says_what_to_do(sandbox_credentials: UserCredentials) -> None:
-    with pytest.raises(InvalidArgument, match=r"^endpoints must be given; .*Session\.sandbox\(\)"):
+    with pytest.raises(InvalidArgument, check=has(parameter="endpoints", hint=Hint.GIVE_CREDENTIALS)):
         Session(sandbox_credentials)
 
 
@@ -59,11 +60,11 @@ def sandbox_credentials() -> UserCredentials:
 
 async def test_a_session_that_is_not_open_says_so(sandbox_credentials: UserCredentials) -> None:
     session = Session(sandbox_credentials, endpoints=HOSTS)
-    with pytest.raises(WrongState, match=r"^the session is not open; use it inside `async with`, or between open\(\)"):
+    with pytest.raises(WrongState, check=has(hint=Hint.OPEN_IT)):
         await session.accounts.get("a")
     async with session:
         assert not session.is_sandbox
-    with pytest.raises(WrongState, match="^the session was closed; use it inside"):
+    with pytest.raises(WrongState, check=has(hint=Hint.OPEN_IT)):
         session.account("a")
 
 
@@ -111,11 +112,11 @@ async def test_a_view_shares_connections_and_governor_and_closes_nothing(session
     assert (await view.accounts.list().first()) is not None
     async with view:
         assert (await view.accounts.list().first()) is not None
-    with pytest.raises(WrongState, match="^the session was closed"):
+    with pytest.raises(WrongState):
         view.account("a")
 
     assert (await session.accounts.list().first()) is not None
-    with pytest.raises(WrongState, match="^the session is open already"):
+    with pytest.raises(WrongState):
         async with session:
             pass
 
@@ -124,7 +125,7 @@ async def test_what_was_bound_by_a_session_that_is_closed_says_so(sandbox: Sandb
     async with Session.sandbox(sandbox) as session:
         bound = [session.accounts, session.but(timeout=5).accounts]
     for accounts in bound:
-        with pytest.raises(WrongState, match="^the session was closed"):
+        with pytest.raises(WrongState):
             await accounts.get(sandbox.account_id)
 
 
@@ -158,7 +159,7 @@ def test_what_are_no_credentials_are_refused(bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", [{"consumer_key": "k"}, "key", 0], ids=repr)
 def test_what_is_no_app_is_refused_without_a_user_too(bad: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"^app must be AppCredentials\(\.\.\.\)"):
+    with pytest.raises(InvalidArgument, check=has(parameter="app")):
         Session(app=bad, endpoints=HOSTS)
 
 
@@ -166,7 +167,7 @@ async def test_a_sandbox_that_does_not_run_is_refused_when_a_session_opens() -> 
     sandbox = Sandbox()
     session = Session.sandbox(sandbox)
     for state in ("not started", "closed"):
-        with pytest.raises(InvalidArgument, match="^running must be a Sandbox that was started$"):
+        with pytest.raises(InvalidArgument, check=has(parameter="running")):
             await session.open()
         assert not sandbox.is_running, state
         async with sandbox, session:
@@ -174,19 +175,10 @@ async def test_a_sandbox_that_does_not_run_is_refused_when_a_session_opens() -> 
             assert await session.accounts.list().first() is not None
 
 
-@pytest.mark.parametrize(
-    ("setting", "rule"),
-    [
-        ("timeouts", r"must be Timeouts\(...\), in seconds"),
-        ("retries", r"must be Retries\(...\)"),
-        ("governor", "must be a Governor"),
-        ("connector", r"must be a connector of aiohttp or an ssl\.SSLContext"),
-        ("memory", "must be a whole number of at least 1"),
-    ],
-)
-def test_a_setting_of_another_type_is_refused_before_a_session_opens(setting: str, rule: str) -> None:
+@pytest.mark.parametrize("setting", ["timeouts", "retries", "governor", "connector", "memory"])
+def test_a_setting_of_another_type_is_refused_before_a_session_opens(setting: str) -> None:
     wrong: Any = {setting: "5"}
-    with pytest.raises(InvalidArgument, match=f"^{setting} {rule}$"):
+    with pytest.raises(InvalidArgument, check=has(parameter=setting)):
         Session.sandbox(**wrong)
 
 
@@ -200,15 +192,15 @@ async def test_no_repr_shows_a_secret_or_the_password_of_a_proxy(sandbox_credent
 
 
 def test_what_is_no_proxy_is_refused(sandbox_credentials: UserCredentials) -> None:
-    with pytest.raises(InvalidArgument, match="^proxy must"):
+    with pytest.raises(InvalidArgument, check=has(parameter="proxy")):
         Session(sandbox_credentials, endpoints=HOSTS, proxy="socks5://proxy.example.test")
 
 
 @pytest.mark.parametrize("bad", ["", " ", "a/b", "..", None])
 async def test_an_id_that_would_change_the_path_is_refused_when_it_is_bound(session: Session, bad: Any) -> None:
-    with pytest.raises(InvalidArgument, match="^account_id must"):
+    with pytest.raises(InvalidArgument, check=has(parameter="account_id")):
         session.account(bad)
-    with pytest.raises(InvalidArgument, match="^custom_audience_id must"):
+    with pytest.raises(InvalidArgument, check=has(parameter="custom_audience_id")):
         session.account("a").custom_audience(bad)
 
 
@@ -403,30 +395,30 @@ async def test_the_version_in_the_path_chooses_the_host(
     ],
 )
 async def test_a_path_that_is_none_is_refused(session: Session, path: str) -> None:
-    with pytest.raises(InvalidArgument, match="^path must"):
+    with pytest.raises(InvalidArgument, check=has(parameter="path")):
         await session.request("GET", path)
 
 
 @pytest.mark.parametrize("method", ["", "G ET", "GET\r\nX-A: b", "FETCH", "HEAD"])
 async def test_a_method_that_is_none_is_refused(session: Session, method: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"^method must be one of GET, POST, PUT, PATCH, DELETE$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="method")):
         await session.request(method, "/12/accounts")
 
 
 async def test_a_path_leads_nowhere_else(session: Session) -> None:
-    with pytest.raises(InvalidArgument, match=r"^path must have no segment `\.` or `\.\.`$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="path")):
         await session.request("GET", "/12/accounts/../x")
 
 
 async def test_a_surface_that_is_none_is_refused(session: Session) -> None:
-    with pytest.raises(InvalidArgument, match="^surface must be one of base, ads, ads_sandbox$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="surface")):
         await session.request("GET", "/12/accounts", surface="moon")
 
 
 @pytest.mark.rule("GEN-09")
 @pytest.mark.parametrize("name", ["cursor", "with_total_count"])
 async def test_a_raw_listing_leaves_cursor_and_total_to_the_pager(session: Session, name: str) -> None:
-    with pytest.raises(InvalidArgument, match="^params must"):
+    with pytest.raises(InvalidArgument, check=has(parameter="params")):
         session.iterate("/12/accounts", params={name: "1"})
 
 
@@ -536,7 +528,7 @@ async def test_a_call_without_an_answer_ends_at_its_timeout(timeouts: Timeouts |
 
 
 async def test_a_timeout_that_makes_no_sense_is_refused(session: Session) -> None:
-    with pytest.raises(InvalidArgument, match="^timeout must be a number of seconds greater than 0$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="timeout")):
         session.but(timeout=0)
 
 
@@ -579,7 +571,7 @@ async def test_every_attempt_is_told(sandbox: Sandbox) -> None:
 
 async def test_an_answer_that_breaks_off_still_tells_the_limits(sandbox: Sandbox, session: Session) -> None:
     sandbox.faults.on(*READ).once().do(Fault.truncate(10), stage="after")
-    with pytest.raises(UnexpectedAnswer, match="the answer was cut off"):
+    with pytest.raises(UnexpectedAnswer):
         await session.but(retries=Retries.none()).accounts.get(sandbox.account_id)
 
     assert any(bucket.remaining is not None for bucket in session.governor.snapshot())

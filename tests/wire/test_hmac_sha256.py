@@ -70,38 +70,38 @@ def test_what_is_written_otherwise_does_not_verify(signature: str) -> None:
 
 def test_a_forged_event_is_not_signed_as_a_crc_token() -> None:
     for forged in ('{"data":{}}', "{", '"', "a b", "a.b", "a\n", "", "a" * 257, "\u00e9", "\ud800"):
-        with pytest.raises(InvalidArgument, match="crc_token must be 1 to 256 characters"):
+        with pytest.raises(InvalidArgument, check=has(parameter="crc_token")):
             crc_answer(KEY, forged)
 
 
 @pytest.mark.parametrize("token", [None, b"abc", 5])
 def test_what_is_no_token_is_not_signed(token: Any) -> None:
-    with pytest.raises(InvalidArgument, match="crc_token must be 1 to 256 characters"):
+    with pytest.raises(InvalidArgument, check=has(parameter="crc_token")):
         crc_answer(KEY, token)
 
 
 @pytest.mark.parametrize(
-    ("call", "arguments", "message"),
+    ("call", "arguments", "parameter"),
     [
-        (crc_answer, ("test", "abc"), "key must be a SigningKey"),
-        (sign, ("test", BODY), "key must be a SigningKey"),
-        (sign, (KEY, BODY.decode()), "message must be bytes"),
-        (sign, (KEY, None), "message must be bytes"),
-        (verify, ("test", BODY, SIGNATURE), "key must be a SigningKey"),
-        (verify, (KEY, BODY.decode(), SIGNATURE), "message must be bytes"),
-        (verify, (KEY, {}, ""), "message must be bytes"),
-        (verify, (KEY, BODY, SIGNATURE.encode()), "signature must be a string"),
-        (verify, (KEY, BODY, None), "signature must be a string"),
-        (is_signature, (None,), "text must be a string"),
-        (crc_token, ("crc_token=abc",), "raw_query must be the bytes of a query"),
-        (crc_token, (None,), "raw_query must be the bytes of a query"),
-        (lambda key_id: SigningKey("test", key_id=key_id), (7,), "key_id must be a string"),
+        (crc_answer, ("test", "abc"), "key"),
+        (sign, ("test", BODY), "key"),
+        (sign, (KEY, BODY.decode()), "message"),
+        (sign, (KEY, None), "message"),
+        (verify, ("test", BODY, SIGNATURE), "key"),
+        (verify, (KEY, BODY.decode(), SIGNATURE), "message"),
+        (verify, (KEY, {}, ""), "message"),
+        (verify, (KEY, BODY, SIGNATURE.encode()), "signature"),
+        (verify, (KEY, BODY, None), "signature"),
+        (is_signature, (None,), "text"),
+        (crc_token, ("crc_token=abc",), "raw_query"),
+        (crc_token, (None,), "raw_query"),
+        (lambda key_id: SigningKey("test", key_id=key_id), (7,), "key_id"),
     ],
 )
 def test_an_argument_of_another_type_is_refused_by_its_name(
-    call: Callable[..., object], arguments: tuple[Any, ...], message: str
+    call: Callable[..., object], arguments: tuple[Any, ...], parameter: str
 ) -> None:
-    with pytest.raises(InvalidArgument, match=f"^{message}"):
+    with pytest.raises(InvalidArgument, check=has(parameter=parameter)):
         call(*arguments)
 
 
@@ -129,13 +129,13 @@ def test_the_token_is_the_decoded_value_of_the_parameter(query: bytes, token: st
 
 @pytest.mark.parametrize("query", [b"", b"nonce=1", b"crc_token=a&crc_token=a", b"crc_token=a&crc%5ftoken=b", b"&&"])
 def test_a_query_holds_exactly_one_token(query: bytes) -> None:
-    with pytest.raises(InvalidArgument, match="crc_token must be given exactly once"):
+    with pytest.raises(InvalidArgument, check=has(parameter="crc_token")):
         crc_token(query)
 
 
 @pytest.mark.parametrize("query", [b"crc_token", b"crc_token=", b"crc_token=%7B%7D", b"crc_token=\xff", b"crc_token=%"])
 def test_a_token_of_another_alphabet_is_refused(query: bytes) -> None:
-    with pytest.raises(InvalidArgument, match="crc_token must be 1 to 256 characters"):
+    with pytest.raises(InvalidArgument, check=has(parameter="crc_token")):
         crc_token(query)
 
 
@@ -157,7 +157,7 @@ def test_a_key_needs_a_secret(secret: Any, rule: str) -> None:
 
 @pytest.mark.parametrize("header", ["", "x y", "x:", "\u00e9"])
 def test_a_key_needs_the_name_of_a_header(header: str) -> None:
-    with pytest.raises(InvalidArgument, match="header must be the name of a header"):
+    with pytest.raises(InvalidArgument, check=has(parameter="header")):
         SigningKey("test", header=header)
 
 
