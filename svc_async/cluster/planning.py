@@ -11,7 +11,7 @@ from encodings import normalize_encoding
 from functools import partial
 from importlib import import_module
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
@@ -48,34 +48,6 @@ class Cut:
     lines: int
 
 
-class TextRecords(Protocol):
-    """Finds the records of a text."""
-
-    def find_end(self, text: bytes, line: int) -> int:
-        """Return where the last complete record of a text ends.
-
-        Args:
-            text: begins where a record begins.
-            line: the line on which it begins.
-
-        Raises:
-            UnusableFile: a record cannot be parsed, or has no end.
-        """
-        ...
-
-    def check_last(self, text: bytes, line: int) -> None:
-        """Check what follows the last complete record, up to the end of the file.
-
-        Raises:
-            UnusableFile: it is no record.
-        """
-        ...
-
-    def count_lines(self, text: bytes, end: int) -> int:
-        """Count the line ends before a place."""
-        ...
-
-
 @attrs.frozen
 class JsonRecords:
     """The lines of JSON lines."""
@@ -83,7 +55,15 @@ class JsonRecords:
     refuse: Refuse
 
     def find_end(self, text: bytes, line: int) -> int:
-        """Return where the last complete line of a text ends."""
+        """Return where the last complete line of a text ends.
+
+        Args:
+            text: begins where a line begins.
+            line: the number of that line.
+
+        Raises:
+            UnusableFile: a line has no end.
+        """
         end = text.rfind(b"\n") + 1
         if len(text) - end > _LONGEST:
             line += text.count(b"\n")
@@ -91,7 +71,7 @@ class JsonRecords:
         return end
 
     def check_last(self, text: bytes, line: int) -> None:
-        """Accept anything: the parser refuses what is no object."""
+        """Accept anything: the parser refuses what is not an object."""
 
     def count_lines(self, text: bytes, end: int) -> int:
         """Count the line ends before a place."""
@@ -99,7 +79,7 @@ class JsonRecords:
 
 
 class CsvRecords:
-    """The records of CSV.
+    """The records of CSV; the methods do what those of `JsonRecords` do.
 
     Args:
         delimiter: the character between cells, one byte.
@@ -121,7 +101,11 @@ class CsvRecords:
         self._match_mistake = re.compile(rb"(?:%b%b)*+%b[^%b\r\n]" % (cell, between, quoted, between)).match
 
     def find_end(self, text: bytes, line: int) -> int:
-        """Return where the last complete record of a text ends."""
+        """Return where the last complete record of a text ends.
+
+        Raises:
+            UnusableFile: a record cannot be parsed, or has no end.
+        """
         if b'"' not in text:
             # A carriage return at the very end may be the first half of a line end.
             end = max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1
@@ -144,7 +128,11 @@ class CsvRecords:
         return found.end() if found else -1
 
     def check_last(self, text: bytes, line: int) -> None:
-        """Check what follows the last complete record, up to the end of the file."""
+        """Check what follows the last complete record, up to the end of the file.
+
+        Raises:
+            UnusableFile: it is not a record.
+        """
         if b'"' in text and not self._match_last(text):
             raise self.refuse(f"has a quote on line {line} that is not closed; is the file truncated?")
 
@@ -185,7 +173,9 @@ def _find_head_end(text: bytes, records: CsvRecords, count: int) -> int:
     return end
 
 
-def find_cuts(blocks: Iterable[bytes], records: TextRecords, *, start: Cut, size: int, lines: int) -> Iterator[Cut]:
+def find_cuts(
+    blocks: Iterable[bytes], records: CsvRecords | JsonRecords, *, start: Cut, size: int, lines: int
+) -> Iterator[Cut]:
     """Yield where the parts of a text end, the last of them at its end.
 
     Args:
@@ -361,7 +351,9 @@ class _FilePlanner:
                     raise self._refuse(rule)
         return self.file, [Fragment(number=0, file=self.file)]
 
-    def _divide_text(self, file: PlannedFile, records: TextRecords, head: Cut) -> tuple[PlannedFile, list[Fragment]]:
+    def _divide_text(
+        self, file: PlannedFile, records: CsvRecords | JsonRecords, head: Cut
+    ) -> tuple[PlannedFile, list[Fragment]]:
         with ByteReader(self.stored) as content:
             file = attrs.evolve(file, compressed=content.is_compressed)
         fragments: list[Fragment] = []

@@ -11,6 +11,7 @@ It imports nothing else of this project, so that it disagrees when the client is
 from svc_async.sandbox.api.ads.line_item_fields import CampaignFields, LineItemFields
 from svc_async.sandbox.clock import SystemClock, VirtualClock
 from svc_async.sandbox.config import RateRule, SandboxConfig
+from svc_async.sandbox.kinds import WrongArgument
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.deliveries import Deliveries, Delivery
 from svc_async.sandbox.push.outbound import Target
@@ -39,4 +40,5 @@ __all__ = [
     "Target",
     "VirtualClock",
     "Webhook",
+    "WrongArgument",
 ]

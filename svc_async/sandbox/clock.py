@@ -22,11 +22,13 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import attrs
 
-__all__ = ["Clock", "SystemClock", "Timer", "VirtualClock", "expect_timeout", "require_event_loop"]
+from svc_async.sandbox.kinds import WrongArgument, check_kind
+
+__all__ = ["Clock", "SystemClock", "Timer", "VirtualClock", "VirtualTimer", "require_event_loop"]
 
 _IDLE_TURNS = 30
 """Turns of the event loop after which it counts as idle: a loopback exchange takes fewer."""
@@ -53,43 +55,6 @@ def require_event_loop() -> None:
         raise RuntimeError(message) from None
 
 
-class Timer(Protocol):
-    """A scheduled callback."""
-
-    def cancel(self) -> None:
-        """Cancel the callback; no effect once it has run."""
-
-
-class Clock(Protocol):
-    """The time of a sandbox."""
-
-    def now(self) -> datetime:
-        """Return the current time in UTC."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds that never run backwards."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Suspend the calling task."""
-
-    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
-        """Call `callback` once, after `seconds`; a clock that jumps skips timers that do not move time."""
-        ...
-
-    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task that time waits for."""
-        ...
-
-    async def settle(self) -> None:
-        """Wait until all started tasks are done or wait for time to pass."""
-
-    def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """Return a context manager that raises `TimeoutError` after `seconds`."""
-        ...
-
-
 class SystemClock:
     """The time of the machine and of the running event loop."""
 
@@ -105,7 +70,9 @@ class SystemClock:
         """Suspend the calling task."""
         await asyncio.sleep(seconds)
 
-    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
+    def call_later(
+        self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True
+    ) -> asyncio.TimerHandle:
         """Call `callback` from the running loop after `seconds`."""
         del moves_time
         return asyncio.get_running_loop().call_later(seconds, callback)
@@ -122,19 +89,28 @@ class SystemClock:
         """Return the standard library's timeout."""
         return asyncio.timeout(seconds)
 
+    def hold(self) -> AbstractContextManager[None]:
+        """Do nothing: the machine's time cannot be kept from passing."""
+        return nullcontext()
+
+    release = expect_timeout = hold  # a `VirtualClock` jumps, unless it is held
+
 
 @attrs.define(eq=False)
-class _Timer:
+class VirtualTimer:
+    """A callback that is scheduled on a `VirtualClock`."""
+
     when: float
     order: int
     callback: Callable[[], object] | None
-    kind: "_Kind"
+    kind: _Kind
     clock: "VirtualClock" = attrs.field(repr=False)
 
-    def __lt__(self, other: "_Timer") -> bool:
+    def __lt__(self, other: "VirtualTimer") -> bool:
         return (self.when, self.order) < (other.when, other.order)
 
     def cancel(self) -> None:
+        """Cancel the callback; no effect once it has run."""
         if self.callback is not None:
             self.callback = None
             self.clock.discard(self)
@@ -178,11 +154,6 @@ class _TrackedTask:
 _current: ContextVar[_TrackedTask | None] = ContextVar("_current", default=None)
 
 
-def _mark_sleeping() -> AbstractContextManager[None]:
-    task = _current.get()
-    return nullcontext() if task is None else task.sleep()
-
-
 class VirtualClock:
     """A clock that a test advances.
 
@@ -191,19 +162,18 @@ class VirtualClock:
         mode: `manual` moves with `advance()` only; `jump` moves to the earliest sleeper whenever the loop is idle.
 
     Raises:
-        ValueError: the start is no time with a time zone, or there is no such mode.
+        WrongArgument: the start is not a time with a time zone, or there is no such mode.
     """
 
     def __init__(self, start: datetime | str = "2026-06-10T12:00:00Z", *, mode: _Mode = "manual") -> None:
-        if mode not in get_args(_Mode):
-            raise ValueError(f"mode must be one of {', '.join(get_args(_Mode))}")
+        check_kind("mode", _Mode, mode)
         moment: Any = datetime.fromisoformat(start) if isinstance(start, str) else start
         if not isinstance(moment, datetime) or moment.tzinfo is None:
-            raise ValueError("start must be a time with a time zone, such as 2026-06-10T12:00:00Z")
+            raise WrongArgument("start", "must be a time with a time zone, such as 2026-06-10T12:00:00Z")
         self.mode = mode
         self._start = moment.astimezone(UTC)
         self._elapsed = 0.0
-        self._timers: list[_Timer] = []
+        self._timers: list[VirtualTimer] = []
         self._order = itertools.count()
         self._cancelled = 0
         self._timer_counts: Counter[_Kind] = Counter()
@@ -230,13 +200,14 @@ class VirtualClock:
             return
         awake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._schedule(self._elapsed + seconds, lambda: _wake(awake), "sleep")
+        task = _current.get()
         try:
-            with _mark_sleeping():
+            with nullcontext() if task is None else task.sleep():
                 await awake
         finally:
             timer.cancel()
 
-    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
+    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> VirtualTimer:
         """Call `callback` once the clock has moved by `seconds`."""
         return self._schedule(self._elapsed + max(seconds, 0.0), callback, "sleep" if moves_time else "background")
 
@@ -244,7 +215,8 @@ class VirtualClock:
         """Return a context manager that raises `TimeoutError` when this clock passes `seconds`."""
         block = asyncio.timeout(None)
         if seconds is not None:
-            self._schedule_expiry(self._elapsed + max(seconds, 0.0), block)
+            known = weakref.ref(block, lambda _: timer.cancel())
+            timer = self._schedule(self._elapsed + max(seconds, 0.0), lambda: _expire(known()), "timeout")
         return block
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -273,11 +245,11 @@ class VirtualClock:
         """Move time and run all due timers, each at its own time, in order.
 
         Raises:
-            ValueError: the span is negative.
+            WrongArgument: the span is negative.
         """
         span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
         if span < 0:
-            raise ValueError("time does not run backwards")
+            raise WrongArgument("seconds", "must not be negative, nor days, hours and minutes with it")
         self._advancing = True
         try:
             await self.settle()
@@ -320,7 +292,7 @@ class VirtualClock:
         finally:
             self._silences -= 1
 
-    def discard(self, timer: _Timer) -> None:
+    def discard(self, timer: VirtualTimer) -> None:
         """Count a cancelled timer, and remove cancelled timers once they are many."""
         self._timer_counts[timer.kind] -= 1
         self._cancelled += 1
@@ -329,25 +301,21 @@ class VirtualClock:
             heapq.heapify(self._timers)
             self._cancelled = 0
 
-    def _schedule(self, when: float, callback: Callable[[], object], kind: _Kind) -> _Timer:
-        timer = _Timer(when, next(self._order), callback, kind, self)
+    def _schedule(self, when: float, callback: Callable[[], object], kind: _Kind) -> VirtualTimer:
+        timer = VirtualTimer(when, next(self._order), callback, kind, self)
         heapq.heappush(self._timers, timer)
         self._timer_counts[kind] += 1
         if kind == "sleep" or self._silences:
             self._restart_count()
         return timer
 
-    def _schedule_expiry(self, when: float, block: asyncio.Timeout) -> None:
-        known = weakref.ref(block, lambda _: timer.cancel())
-        timer = self._schedule(when, lambda: _expire(known()), "timeout")
-
-    def _peek(self) -> _Timer | None:
+    def _peek(self) -> VirtualTimer | None:
         while self._timers and self._timers[0].callback is None:
             heapq.heappop(self._timers)
             self._cancelled = max(self._cancelled - 1, 0)
         return self._timers[0] if self._timers else None
 
-    def _run(self, timer: _Timer) -> None:
+    def _run(self, timer: VirtualTimer) -> None:
         heapq.heappop(self._timers)
         self._elapsed = max(self._elapsed, timer.when)
         callback, timer.callback = timer.callback, None
@@ -376,9 +344,11 @@ class VirtualClock:
                 self._run(timer)
 
 
-def expect_timeout(clock: Clock) -> AbstractContextManager[None]:
-    """Let a clock that jumps move to timeouts during the block, in which the sandbox stays silent on purpose."""
-    return clock.expect_timeout() if isinstance(clock, VirtualClock) else nullcontext()
+Clock = SystemClock | VirtualClock
+"""The time of a sandbox."""
+
+Timer = asyncio.TimerHandle | VirtualTimer
+"""A callback that a clock calls later; it can be cancelled."""
 
 
 def _expire(block: asyncio.Timeout | None) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-from svc_async.sandbox.kinds import check_bounds, check_kind
+from svc_async.sandbox.kinds import WrongArgument, check_bounds, check_kind
 
 __all__ = ["Gate", "RateRule", "SandboxConfig"]
 
@@ -155,13 +155,7 @@ class SandboxConfig:
             check_kind(field.name, field.type, getattr(self, field.name))
         for name, rule in self.rate_rules.items():
             if name not in RATE_RULES:
-                raise ValueError(f"rate_rules has a name that no rule has; {_propose_rule(name)}")
-            if not isinstance(rule, RateRule):
-                raise ValueError(  # noqa: TRY004 - wrong settings raise one kind of error
-                    f"rate_rules[{name!r}] must be a RateRule, such as RateRule(100, 900)"
-                )
-
-
-def _propose_rule(name: str) -> str:
-    meant = [CLIENT_NAMES[name]] if name in CLIENT_NAMES else get_close_matches(name, RATE_RULES, n=1)
-    return f"use {meant[0]}" if meant else f"there are {', '.join(RATE_RULES)}"
+                meant = [CLIENT_NAMES[name]] if name in CLIENT_NAMES else get_close_matches(name, RATE_RULES, n=1)
+                hint = f"use {meant[0]}" if meant else f"there are {', '.join(RATE_RULES)}"
+                raise WrongArgument("rate_rules", f"has a name that no rule has; {hint}")
+            check_kind(f"rate_rules[{name!r}]", RateRule, rule)

@@ -1,7 +1,7 @@
 """Checks that settings and arguments of a sandbox are of the type of their annotation, and within their bounds."""
 
 import ssl
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from difflib import get_close_matches
@@ -12,20 +12,32 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-__all__ = ["check_bounds", "check_fields", "check_json_object", "check_kind"]
+__all__ = ["WrongArgument", "check_bounds", "check_fields", "check_json_object", "check_kind"]
 
 _Rule = tuple[Callable[[Any], bool], str]
+
+
+class WrongArgument(ValueError):
+    """An argument or a setting of a sandbox cannot be used.
+
+    Attributes:
+        parameter: its name.
+    """
+
+    def __init__(self, parameter: str, rule: str) -> None:
+        super().__init__(f"{parameter} {rule}")
+        self.parameter = parameter
 
 
 def check_kind(name: str, kind: Any, value: object) -> None:
     """Check that a value is of a type.
 
     Raises:
-        ValueError: it is not; the message names it, and says what it must be.
+        WrongArgument: it is not.
     """
     accepts, words = _find_rule(kind)
     if not accepts(value):
-        raise ValueError(f"{name} must be {words}")
+        raise WrongArgument(name, f"must be {words}")
 
 
 def check_bounds(name: str, kind: Any, value: object, *, least: int = 0, meaning: str = "") -> None:
@@ -39,11 +51,11 @@ def check_bounds(name: str, kind: Any, value: object, *, least: int = 0, meaning
         meaning: what the number counts, for the message.
 
     Raises:
-        ValueError: it is not; the message names it, and says what it must be.
+        WrongArgument: it is not.
     """
     accepts, words = _find_rule(kind)
     if not accepts(value) or not least <= value < inf:  # type: ignore[operator]  # it is a number
-        raise ValueError(f"{name} must be {words} of at least {least}{meaning and f': {meaning}'}")
+        raise WrongArgument(name, f"must be {words} of at least {least}{meaning and f': {meaning}'}")
 
 
 def check_fields(call: str, kinds: type, given: Mapping[str, object]) -> None:
@@ -51,28 +63,25 @@ def check_fields(call: str, kinds: type, given: Mapping[str, object]) -> None:
 
     Raises:
         TypeError: there is no such field; the message names the one that was probably meant.
-        ValueError: a value is of another type; the message names it, and says what it must be.
+        WrongArgument: a value is of another type.
     """
     hints = get_type_hints(kinds, include_extras=True)
     for name, value in given.items():
         if name not in hints:
-            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}; {_propose(name, hints)}")
+            near = get_close_matches(name, hints, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(hints)}"
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}; {hint}")
         check_kind(name, hints[name], value)
-
-
-def _propose(name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
 
 
 def check_json_object(name: str, value: object) -> None:
     """Check that a value is a mapping that can be written as JSON.
 
     Raises:
-        ValueError: it is not; the message names it.
+        WrongArgument: it is not.
     """
     if not (isinstance(value, Mapping) and _is_json(value)):
-        raise ValueError(f"{name} must be a mapping that can be written as JSON, such as {{'text': 'Hello'}}")
+        raise WrongArgument(name, "must be a mapping that can be written as JSON, such as {'text': 'Hello'}")
 
 
 def _is_json(value: object) -> bool:
@@ -120,7 +129,8 @@ def _find_rule(kind: Any) -> _Rule:
     if origin is Literal:
         return (lambda value: _is(str, int)(value) and value in parts), f"one of {', '.join(map(str, parts))}"
     if origin in (Union, UnionType):
-        return _join_rules(parts)
+        rules = [_find_rule(each) for each in parts]
+        return (lambda value: any(accepts(value) for accepts, _ in rules)), ", or ".join(words for _, words in rules)
     if origin is Annotated:  # a number, and the least that is taken
         accepts, words = _find_rule(parts[0])
         return (lambda value: accepts(value) and value >= parts[1]), f"{words} of at least {parts[1]}"
@@ -129,9 +139,3 @@ def _find_rule(kind: Any) -> _Rule:
         container, name = _CONTAINERS[origin]
         return _each(container, accepts), f"{name}, and each element {words}"
     return (_is(Mapping), "a mapping") if origin is Mapping else (_is(kind), f"a {kind.__name__}")
-
-
-def _join_rules(kinds: Sequence[Any]) -> _Rule:
-    """Return the rule of a value of one of several types."""
-    rules = [_find_rule(kind) for kind in kinds]
-    return (lambda value: any(accepts(value) for accepts, _ in rules)), ", or ".join(words for _, words in rules)

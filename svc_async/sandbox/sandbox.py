@@ -21,7 +21,7 @@ from svc_async.sandbox.clock import Clock, SystemClock, require_event_loop
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.inspector import Inspector
-from svc_async.sandbox.kinds import check_json_object, check_kind
+from svc_async.sandbox.kinds import WrongArgument, check_json_object, check_kind
 from svc_async.sandbox.push.channels import Channels, Product
 from svc_async.sandbox.push.crc_checks import Webhook
 from svc_async.sandbox.push.deliveries import Deliveries, Delivery
@@ -73,7 +73,7 @@ class Sandbox:
         ssl_context: to serve https.
 
     Raises:
-        ValueError: an argument is of another type.
+        WrongArgument: an argument is of another type.
     """
 
     def __init__(
@@ -88,10 +88,9 @@ class Sandbox:
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.config = SandboxConfig() if config is None else config
-        if not all(hasattr(self.clock, name) for name in vars(Clock) if not name.startswith("_")):
-            raise ValueError("clock must be a clock, such as VirtualClock()")
         for name, kind, value in (("seed", int, seed), ("port", int, port), ("host", str, host)):
             check_kind(name, kind, value)
+        check_kind("clock", Clock, self.clock)
         check_kind("config", SandboxConfig, self.config)
         check_kind("ssl_context", ssl.SSLContext | None, ssl_context)
         self.faults = Faults()
@@ -291,14 +290,13 @@ class Sandbox:
                 application whose lifespan has begun, or an address such as `http://127.0.0.1:9000/hook`.
 
         Raises:
-            ValueError: the URL cannot be registered, or the address is not http on loopback.
-            TypeError: the target is none of these.
+            WrongArgument: the URL cannot be registered, or the target is none of these, or not on loopback.
         """
         check_kind("url", str, url)
         try:
             check_url(url)
         except Refusal as refusal:
-            raise ValueError(refusal.reason) from None
+            raise WrongArgument("url", f"cannot be registered: {refusal.reason}") from None
         self._context.channels.targets.add(url, target)
 
     async def trigger(
@@ -320,7 +318,7 @@ class Sandbox:
             keyword: its subject.
 
         Raises:
-            ValueError: the type is not documented, and there is no payload; or an argument is of another type.
+            WrongArgument: the type is not documented, and there is no payload; or an argument is of another type.
         """
         user_id = self.user_id if user_id is None else user_id
         event = self._context.channels.events.create(
@@ -333,7 +331,7 @@ class Sandbox:
         """Deliver any JSON object, such as an event of an unknown type, to all webhooks of the first app.
 
         Raises:
-            ValueError: it is no mapping that can be written as JSON.
+            WrongArgument: it is not a mapping that can be written as JSON.
         """
         check_json_object("event", event)
         sent = [self.deliveries.send(webhook, event) for webhook in list(self._context.app_channels.webhooks.values())]

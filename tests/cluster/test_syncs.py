@@ -24,7 +24,7 @@ from svc_async.cluster.snapshot import count_parts, read_fragment
 from svc_async.errors import TakenUpElsewhere, UnusableFile
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Fault
-from svc_async.sandbox.server.faults import FaultTarget
+from svc_async.sandbox.server.exchange import Exchange
 from svc_async.sandbox.server.rendering import Reply
 from svc_async.state import SharedState
 from svc_async.users.encoding import BadIdentifiers
@@ -258,12 +258,12 @@ class HeldAnswer:
 
     @property
     def fault(self) -> Fault:
-        async def act(_: FaultTarget, reply: Reply | None) -> Reply | None:
+        async def act(_: Exchange, reply: Reply | None) -> Reply | None:
             self.begun.set()
             await self.end.wait()
             return reply
 
-        return Fault("held", act, stage="after", ends=False)
+        return Fault("held", act, stage="after")
 
 
 def counts(report: SyncReport) -> Sequence[tuple[int, ...]]:

@@ -349,8 +349,3 @@ async def test_an_invalid_trigger_is_refused(v2: V2Client, subtests: pytest.Subt
     ]:
         with subtests.test(body=body):
             assert (await v2("POST", "/_sandbox/events", json=body)).status == 400
-
-
-async def test_an_unknown_type_without_a_payload_is_a_mistake(sandbox: Sandbox) -> None:
-    with pytest.raises(ValueError, match=r"one of post\.create, .*or come with a payload"):
-        await sandbox.trigger("post.created")

@@ -299,28 +299,27 @@ async def test_a_replay_sends_the_attempted_deliveries_of_its_window_and_then_it
 
 
 @pytest.mark.parametrize(
-    ("from_date", "to_date", "reason"),
+    ("from_date", "to_date"),
     [
-        ("202606091359", "202606101300", "24 hours"),
-        ("202606101330", "202606101345", "31 minutes"),
-        ("202606101300", "202606101351", "10 minutes"),
-        ("202606101300", "202606101300", "before to_date"),
-        ("202606101330", "202606101300", "before to_date"),
-        ("2026-06-10T12:00", "202606101300", "yyyymmddhhmm"),
-        ("202606101261", "202606101300", "no date"),
-        ("202613101200", "202606101300", "no date"),
-        ("20260610120", "202606101300", "yyyymmddhhmm"),
-        ("٢٠٢٦٠٦١٠١٢٠٠", "202606101300", "yyyymmddhhmm"),
+        ("202606091359", "202606101300"),
+        ("202606101330", "202606101345"),
+        ("202606101300", "202606101351"),
+        ("202606101300", "202606101300"),
+        ("202606101330", "202606101300"),
+        ("2026-06-10T12:00", "202606101300"),
+        ("202606101261", "202606101300"),
+        ("202613101200", "202606101300"),
+        ("20260610120", "202606101300"),
+        ("٢٠٢٦٠٦١٠١٢٠٠", "202606101300"),
     ],
 )
 async def test_a_window_that_cannot_be_replayed_is_refused(
-    v2: V2Client, hook: RecordingReceiver, from_date: str, to_date: str, reason: str
+    v2: V2Client, hook: RecordingReceiver, from_date: str, to_date: str
 ) -> None:
     webhook_id = await make_history(v2, hook)
     got = await v2("POST", REPLAY, json={"webhook_id": webhook_id, "from_date": from_date, "to_date": to_date})
     assert (got.status, got.rule) == (400, "ASM-45")
     assert got.json["detail"].startswith("QueryParamInvalid: ")
-    assert reason in got.json["detail"]
 
 
 async def test_a_replay_needs_a_webhook_that_is_there_and_valid(v2: V2Client, hook: RecordingReceiver) -> None:

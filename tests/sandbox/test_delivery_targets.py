@@ -10,8 +10,9 @@ import pytest
 import trustme
 from aiohttp import web
 
-from svc_async.sandbox import Sandbox
+from svc_async.sandbox import Sandbox, WrongArgument
 from svc_async.sandbox.push.outbound import DeliveryTargets, TargetRequest, UnmappedUrl, is_public
+from tests.support.errors import has
 from tests.support.v2_client import RecordingReceiver, V2Client
 
 URL = "https://hooks.example.test/svc"
@@ -216,18 +217,13 @@ async def test_an_answer_without_end_is_cut() -> None:
     ],
 )
 def test_a_target_s_address_is_http_on_loopback(address: str) -> None:
-    with pytest.raises(ValueError, match="http on loopback"):
+    with pytest.raises(WrongArgument, check=has(parameter="target")):
         Sandbox().deliver_to(URL, address)
 
 
 def test_a_url_that_cannot_be_registered_has_no_target() -> None:
-    with pytest.raises(ValueError, match="the URL has an IP address for a host"):
+    with pytest.raises(WrongArgument, check=has(parameter="url")):
         Sandbox().deliver_to("https://192.0.2.7/svc", "http://127.0.0.1:9000/svc")
-
-
-def test_a_target_is_something_that_can_answer() -> None:
-    with pytest.raises(TypeError, match="a target is"):
-        Sandbox().deliver_to(URL, 7)  # type: ignore[arg-type] # on purpose
 
 
 async def test_an_asgi_application_is_a_target(v2: V2Client, hook: RecordingReceiver) -> None:

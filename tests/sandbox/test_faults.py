@@ -1,4 +1,5 @@
 import asyncio
+import json
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
@@ -8,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.sandbox import Fault, Faults
+from svc_async.sandbox import Fault, Faults, WrongArgument
 from svc_async.sandbox.api import OPERATIONS
-from svc_async.sandbox.server.faults.calls import BATCHES_OF_PRODUCTS, BATCHES_OF_USERS, Calls
+from svc_async.sandbox.server.faults import BATCHES_OF_PRODUCTS, BATCHES_OF_USERS, Calls
 from tests.support.browser import Browser
+from tests.support.errors import has
 from tests.support.raw_client import RawClient
 from tests.support.v2_client import RecordingReceiver, V2Client
 
@@ -92,41 +94,35 @@ async def test_chance_comes_from_a_seed(raw: RawClient, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arm", "reason"),
+    ("arm", "parameter"),
     [
-        (lambda faults: faults.on("PSOT"), r"method must be one of \*, GET, POST, PUT, DELETE"),
-        (lambda faults: faults.on("GET", None), "path must be a pattern"),
-        (lambda faults: faults.on().nth(0), "nth must be a whole number from 1"),
-        (lambda faults: faults.on().times(0), "times must be a whole number from 1"),
-        (lambda faults: faults.on().times("2"), "times must be a whole number from 1"),
-        (lambda faults: faults.on().probability(20, seed=1), "probability must be a number from 0 to 1"),
-        (lambda faults: faults.on().probability("1", seed=1), "probability must be a number from 0 to 1"),
-        (lambda faults: faults.on().do(Fault.hang(), stage="Before"), "stage must be one of before, effect, after"),
-        (lambda faults: faults.on().do(Fault.hang), "fault must be a Fault, such as"),
-        (lambda faults: faults.on().do("hang"), "fault must be a Fault, such as"),
+        (lambda faults: faults.on("PSOT"), "method"),
+        (lambda faults: faults.on("GET", None), "path"),
+        (lambda faults: faults.on().nth(0), "nth"),
+        (lambda faults: faults.on().times(0), "times"),
+        (lambda faults: faults.on().times("2"), "times"),
+        (lambda faults: faults.on().probability(20, seed=1), "probability"),
+        (lambda faults: faults.on().probability("1", seed=1), "probability"),
+        (lambda faults: faults.on().do(Fault.hang(), stage="Before"), "stage"),
+        (lambda faults: faults.on().do(Fault.hang), "fault"),
+        (lambda faults: faults.on().do("hang"), "fault"),
         *(
-            (lambda faults, at=at, fault=fault: faults.on(*at).do(fault), rf"^method and path must select {what}")
-            for what, fault, wrong in (
-                ("a batch of users for operation_errors, such as POST \\*/users$", OPERATION_ERRORS, NO_USERS),
-                ("a batch of users for partial_counts", Fault.partial_counts(success=0), NO_USERS),
-                ("a batch of users for late", Fault.late(5, OPERATION_ERRORS), NO_USERS),
-                ("an upsert or a deletion of products for product_errors, such as PUT", PRODUCT_ERRORS, NO_PRODUCTS),
+            (lambda faults, at=at, fault=fault: faults.on(*at).do(fault), "method")
+            for fault, wrong in (
+                (OPERATION_ERRORS, NO_USERS),
+                (Fault.partial_counts(success=0), NO_USERS),
+                (Fault.late(5, OPERATION_ERRORS), NO_USERS),
+                (PRODUCT_ERRORS, NO_PRODUCTS),
             )
             for at in wrong
         ),
-        (
-            lambda faults: faults.on("POST", USERS).do(Fault.partial_counts(success=0), stage="before"),
-            "^stage must be after for partial_counts$",
-        ),
-        (
-            lambda faults: faults.on("PUT").do(PRODUCT_ERRORS, stage="after"),
-            "^stage must be before or effect for product_errors$",
-        ),
+        (lambda faults: faults.on("POST", USERS).do(Fault.partial_counts(success=0), stage="before"), "stage"),
+        (lambda faults: faults.on("PUT").do(PRODUCT_ERRORS, stage="after"), "stage"),
     ],
 )
-def test_what_could_never_strike_is_not_armed(arm: Callable[[Faults], object], reason: str) -> None:
+def test_what_could_never_strike_is_not_armed(arm: Callable[[Faults], object], parameter: str) -> None:
     faults = Faults()
-    with pytest.raises((TypeError, ValueError), match=reason):
+    with pytest.raises(WrongArgument, check=has(parameter=parameter)):
         arm(faults)
     assert faults.armed == []
 
@@ -233,7 +229,7 @@ async def test_unreadable_answers(raw: RawClient, path: str) -> None:
         got = await raw("GET", path)
         raw.sandbox.faults.clear()
         assert got.status == status
-        with pytest.raises(ValueError, match="(?i)expecting|invalid|decode|extra|control"):
+        with pytest.raises(json.JSONDecodeError):
             _ = got.json
     assert got.headers["Content-Type"].startswith("text/html")
     assert b"502 Bad Gateway" in got.body
@@ -395,12 +391,12 @@ async def test_a_body_that_is_no_batch_is_refused_as_ever(raw: RawClient) -> Non
 
 
 def test_what_happens_meanwhile_is_a_fault() -> None:
-    with pytest.raises(ValueError, match="^then must be a Fault, or None$"):
+    with pytest.raises(WrongArgument, check=has(parameter="then")):
         Fault.late(5, "hang")  # type: ignore[arg-type]  # what is refused
 
 
 @pytest.mark.parametrize("make", [Fault.operation_errors, Fault.product_errors])
 @pytest.mark.parametrize("messages", [{}, {"0": "no"}, {-1: "no"}, {0: 1}, {True: "no"}, ["no"], None])
 def test_messages_are_strings_by_positions(make: Callable[[Any], Fault], messages: Any) -> None:
-    with pytest.raises(ValueError, match="^messages must be a mapping of positions from 0 to strings, such as"):
+    with pytest.raises(WrongArgument, check=has(parameter="messages")):
         make(messages)

@@ -261,7 +261,7 @@ async def test_a_page_needs_a_request_token_that_is_good(
     sandbox.approve(token["token"])
     assert (await browser.open(path, {"oauth_token": token["token"]})).status == 401
     late = await ask_token(sandbox.callback_url)
-    await sandbox.clock.advance(minutes=15)  # type: ignore[attr-defined]  # the fixture's clock is virtual
+    await sandbox.clock.advance(minutes=15)  # type: ignore[union-attr]  # the fixture's clock is virtual
     assert (await browser.open(path, {"oauth_token": late["token"]})).status == 401
 
 

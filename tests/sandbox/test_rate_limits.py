@@ -4,13 +4,14 @@ from typing import Any
 import pytest
 
 from svc_async.governor.limits import LIMITS
-from svc_async.sandbox import RateRule, SandboxConfig, VirtualClock
+from svc_async.sandbox import RateRule, SandboxConfig, VirtualClock, WrongArgument
 from svc_async.sandbox.api import OPERATIONS
 from svc_async.sandbox.config import CLIENT_NAMES, RATE_RULES
 from svc_async.sandbox.refusal import Refusal
 from svc_async.sandbox.server.gatekeeping import RateLimits
 from svc_async.sandbox.server.operations import Operation
 from svc_async.wire.route import Surface
+from tests.support.errors import has
 from tests.support.raw_client import RawAnswer, RawClient
 
 START = 1781092800
@@ -136,22 +137,19 @@ async def test_a_sliding_window_frees_one_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("rules", "parameter", "hint"),
     [
-        ({"rate_rules": {"ads.reads.global": RateRule(100, 900)}}, "no rule has; use global_reads"),
-        ({"rate_rules": {"account_read": RateRule(100, 900)}}, "no rule has; use account_reads"),
-        ({"rate_rules": {"x": RateRule(100, 900)}}, "no rule has; there are audience_users, "),
-        ({"rate_rules": {"account_reads": 1}}, "must be a RateRule"),
-        ({"rate_rules": 1}, "rate_rules must be a mapping"),
-        ({"rate_limits": "no"}, "rate_limits must be True or False"),
-        ({"rate_windows": "rolling"}, "rate_windows must be one of fixed, first-request, sliding"),
-        ({"ack_timeout": "10"}, "ack_timeout must be a number"),
-        ({"requests_kept": True}, "requests_kept must be a whole number"),
+        ({"ads.reads.global": RateRule(100, 900)}, "rate_rules", "use global_reads"),
+        ({"account_read": RateRule(100, 900)}, "rate_rules", "use account_reads"),
+        ({"x": RateRule(100, 900)}, "rate_rules", "there are audience_users, "),
+        ({"account_reads": 1}, "rate_rules['account_reads']", ""),
+        (1, "rate_rules", ""),
     ],
 )
-def test_a_setting_that_would_do_nothing_is_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SandboxConfig(**settings)
+def test_a_rule_that_would_do_nothing_is_refused(rules: Any, parameter: str, hint: str) -> None:
+    with pytest.raises(WrongArgument, check=has(parameter=parameter)) as caught:
+        SandboxConfig(rate_rules=rules)
+    assert hint in str(caught.value)
 
 
 def test_the_limits_of_the_client_are_known_by_the_rule_that_counts_the_same() -> None:

@@ -5,10 +5,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-import attrs
-
 from svc_async.sandbox import VirtualClock
-from svc_async.sandbox.clock import Timer
+from svc_async.sandbox.clock import VirtualTimer
 
 __all__ = ["EPOCH", "DrivenClock", "MachineClock"]
 
@@ -33,38 +31,24 @@ class MachineClock(VirtualClock):
         return self.boot_id
 
 
-@attrs.define(eq=False)
-class _CountedTimer:
-    timer: Timer
-    pending: "set[_CountedTimer]"
-
-    def cancel(self) -> None:
-        self.timer.cancel()
-        self.pending.discard(self)
-
-
 class DrivenClock(VirtualClock):
     """A clock that starts at `EPOCH` and moves only in `run` and `advance`."""
 
     def __init__(self) -> None:
         super().__init__(EPOCH)
-        self._pending: set[_CountedTimer] = set()
+        self._set: list[VirtualTimer] = []
 
     @property
     def pending_timers(self) -> int:
         """How many calls are due later."""
-        return len(self._pending)
+        self._set = [timer for timer in self._set if timer.callback is not None]
+        return len(self._set)
 
-    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
+    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> VirtualTimer:
         """Call `callback` once the clock has moved by `seconds`."""
-
-        def run() -> None:
-            self._pending.discard(counted)
-            callback()
-
-        counted = _CountedTimer(super().call_later(seconds, run, moves_time=moves_time), self._pending)
-        self._pending.add(counted)
-        return counted
+        timer = super().call_later(seconds, callback, moves_time=moves_time)
+        self._set.append(timer)
+        return timer
 
     async def run(self, *work: Awaitable[T]) -> list[T]:
         """Let time jump from one timer to the next until all the work is done; return its results."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from svc_async.sandbox.kinds import WrongArgument
 from svc_async.sandbox.refusal import Problem, Refusal
 from svc_async.sandbox.server.faults import Fault, Faults, Injection, Plan, Stage
 
@@ -190,9 +191,8 @@ def arm(faults: Faults, body: Mapping[str, Any]) -> Injection:
     plan = selection.narrow(faults.on(selection.method, selection.path))
     try:
         return plan.do(fault, stage=selection.stage)
-    except ValueError as error:
-        wrong = "method" if (selection.stage or fault.stage) in fault.stages else "stage"
-        raise Refusal(400, Problem("INVALID_PARAMETER", str(error), wrong)) from None
+    except WrongArgument as error:
+        raise Refusal(400, Problem("INVALID_PARAMETER", str(error), error.parameter)) from None
 
 
 def _check_kind(body: Mapping[str, Any], common: Collection[str] = ()) -> None:

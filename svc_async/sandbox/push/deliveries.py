@@ -354,7 +354,7 @@ def _parse_date(text: str, name: str) -> datetime:
     try:
         return datetime.strptime(text, _DATE).replace(tzinfo=UTC)
     except ValueError:
-        raise ValueError(f"{name} is no date") from None
+        raise ValueError(f"{name} is not a date") from None
 
 
 @attrs.define(kw_only=True, eq=False)

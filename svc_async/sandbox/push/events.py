@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.sandbox.kinds import check_json_object, check_kind
+from svc_async.sandbox.kinds import WrongArgument, check_json_object, check_kind
 from svc_async.sandbox.push.public_events import (
     PUBLIC_KINDS,
     Direction,
@@ -157,19 +157,33 @@ class EventFactory:
         Raises:
             ValueError: the type is not documented, and there is no payload; or an argument cannot be part of an event.
         """
-        _check_arguments(event_type, user_id, payload, direction, keyword)
+        for name, value in (("event_type", event_type), ("user_id", user_id)):
+            check_kind(name, str, value)
+        if not (user_id.isascii() and user_id.isdigit()):
+            raise WrongArgument("user_id", "must be the id of a user, a string of digits; by default the first user's")
+        if payload is not None:
+            check_json_object("payload", payload)
+        check_kind("direction", Direction | None, direction)
+        check_kind("keyword", str | None, keyword)
         kind = KINDS.get(event_type)
         if kind is None and payload is None:
             near = find_similar_types(event_type)
             subject = f"is not documented; similar ones are {', '.join(near)}; it " if near else ""
-            raise ValueError(f"event_type {subject}must be one of {', '.join(KINDS)}, or come with a payload")
+            raise WrongArgument("event_type", f"{subject}must be one of {', '.join(KINDS)}, or come with a payload")
         direction = direction or (kind.direction if kind else None)
-        scene = self._create_scene(event_type, user_id, direction, keyword)
-        usual = kind.payload(scene) if kind else {}
+        scene = Scene(
+            event_type=event_type,
+            user=self.find_user(user_id),
+            other=next(row.show() for row in self.store["users"] if row.id != user_id),
+            now=self.store.now(),
+            new_id=lambda: str(int(self.store.ids.next("post", 12), 36)),
+            keyword=keyword,
+            direction=direction,
+        )
         return Event(
             event_type=event_type,
             user_id=user_id,
-            payload=_merge(usual, payload or {}),
+            payload=_merge(kind.payload(scene) if kind else {}, payload or {}),
             time=scene.now,
             direction=direction,
             keyword=keyword,
@@ -183,41 +197,15 @@ class EventFactory:
             {"id": user_id, "name": f"User {user_id}", "screen_name": f"user{user_id}"} if row is None else row.show()
         )
 
-    def _create_scene(self, event_type: str, user_id: str, direction: Direction | None, keyword: str | None) -> Scene:
-        other = next(row.show() for row in self.store["users"] if row.id != user_id)
-        return Scene(
-            event_type=event_type,
-            user=self.find_user(user_id),
-            other=other,
-            now=self.store.now(),
-            new_id=self._new_id,
-            keyword=keyword,
-            direction=direction,
-        )
-
-    def _new_id(self) -> str:
-        return str(int(self.store.ids.next("post", 12), 36))
-
-
-def _check_arguments(event_type: object, user_id: object, payload: object, direction: object, keyword: object) -> None:
-    check_kind("event_type", str, event_type)
-    if not (isinstance(user_id, str) and user_id.isascii() and user_id.isdigit()):
-        raise ValueError("user_id must be the id of a user, a string of digits; by default it is that of the first")
-    if payload is not None:
-        check_json_object("payload", payload)
-    if direction is not None:
-        check_kind("direction", Direction, direction)
-    check_kind("keyword", str | None, keyword)
-
 
 def _merge(usual: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge changes into a JSON object and the objects in it."""
-    return {**usual, **{name: _merge_value(usual.get(name), value) for name, value in changes.items()}}
-
-
-def _merge_value(before: Any, after: Any) -> Any:
-    both = isinstance(before, Mapping) and isinstance(after, Mapping)
-    return _merge(before, after) if both else after
+    merged = dict(usual)
+    for name, after in changes.items():
+        before = usual.get(name)
+        is_merged = isinstance(before, Mapping) and isinstance(after, Mapping)
+        merged[name] = _merge(before or {}, after) if is_merged else after
+    return merged
 
 
 def set_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,7 +225,7 @@ def set_paths(payload: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
             place[key]  # raises if there is none
             place[key] = value
         except (LookupError, TypeError, ValueError):
-            raise ValueError(f"set names {path}, where the payload has nothing") from None
+            raise WrongArgument("set", f"names {path}, where the payload has nothing") from None
     return result
 
 

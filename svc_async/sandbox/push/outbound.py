@@ -19,6 +19,7 @@ import attrs
 from yarl import URL
 
 from svc_async.sandbox.clock import Clock
+from svc_async.sandbox.kinds import WrongArgument
 
 __all__ = [
     "AsgiApp",
@@ -80,7 +81,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _REFUSED = frozenset({errno.ECONNREFUSED, None})  # None: all addresses of a name have refused
 _READ_AT_MOST = 1024 * 1024
 _NO_TARGET = (
-    "a target is an object with handle(), an ASGI application or an http address on loopback; pass "
+    "must be an object with handle(), an ASGI application or an http address on loopback; pass "
     "receiver or receiver.asgi(), with the parentheses"
 )
 
@@ -149,8 +150,7 @@ class DeliveryTargets:
         """Send requests to `url` to `target`.
 
         Raises:
-            ValueError: the address is not http on loopback.
-            TypeError: the target is none of the three kinds.
+            WrongArgument: the target is none of the three kinds, or its address is not http on loopback.
         """
         self._sends[url] = self._send_to(target)
 
@@ -185,7 +185,7 @@ class DeliveryTargets:
             return _send_in_process(cast("Callable[..., Any]", handle))
         if callable(target) and _can_serve(target):
             return _send_to_asgi(target)
-        raise TypeError(_NO_TARGET)
+        raise WrongArgument("target", _NO_TARGET)
 
 
 @attrs.define(eq=False)
@@ -272,7 +272,7 @@ def _check_loopback(address: str) -> None:
     except ValueError:
         is_good = False
     if not is_good:
-        raise ValueError("a target's address is http on loopback, such as http://127.0.0.1:9000/hook")
+        raise WrongArgument("target", "must be http on loopback, such as http://127.0.0.1:9000/hook")
 
 
 def _send_in_process(handle: Callable[..., Awaitable[tuple[int, Mapping[str, str], bytes]]]) -> Send:

@@ -16,9 +16,9 @@ import attrs
 import msgspec
 
 from svc_async.sandbox.background import BackgroundTasks
-from svc_async.sandbox.clock import Timer, expect_timeout
+from svc_async.sandbox.clock import Timer
 from svc_async.sandbox.config import SandboxConfig
-from svc_async.sandbox.kinds import check_bounds, check_kind
+from svc_async.sandbox.kinds import WrongArgument, check_bounds, check_kind
 
 __all__ = ["Connection", "Hub", "StreamRefused"]
 
@@ -108,7 +108,7 @@ class Connection:
         """Stop writing, heartbeats included; a clock that jumps then moves to the client's timeout."""
         if not self.stalled:
             self._flowing.clear()
-            self._stall.enter_context(expect_timeout(self.hub.background.clock))
+            self._stall.enter_context(self.hub.background.clock.expect_timeout())
 
     def resume(self) -> None:
         """Continue with the lines queued meanwhile."""
@@ -263,7 +263,7 @@ class Hub:
             ValueError: the status is none of an error, or the number is not at least 1.
         """
         if reason != "TooManyConnections" and not (type(reason) is int and reason in _ERROR_STATUSES):
-            raise ValueError("reason must be 'TooManyConnections' or the status of an error, from 400 to 599")
+            raise WrongArgument("reason", "must be 'TooManyConnections' or the status of an error, from 400 to 599")
         check_bounds("times", int, times, least=1)
         self._refusals.extend(itertools.repeat(reason, times))
 

@@ -1,27 +1,25 @@
 """One request on its way through the service, and the faults that strike it.
 
-fault before → gatekeeping → parameters → handler in a transaction, or an operation that writes its own answer →
-rendering → fault after → rate-limit and sandbox headers. Each step is noted in the request log.
+fault before → gatekeeping → parameters → fault instead of the effect → handler in a transaction, or an operation that
+writes its own answer → rendering → fault after → rate-limit and sandbox headers. The request log notes each step.
 """
 
 import asyncio
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from email.utils import format_datetime
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import msgspec
 from aiohttp import web
 
-from svc_async.sandbox.clock import expect_timeout
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, report_failure
 from svc_async.sandbox.server.auth import AuthRequest
 from svc_async.sandbox.server.decoding import check_utf8, parse_form
-from svc_async.sandbox.server.faults import Fault, Faults, Stage
 from svc_async.sandbox.server.gatekeeping import Gatekeeper, check_content, default_format
 from svc_async.sandbox.server.operations import Call, Operation
 from svc_async.sandbox.server.reading import Pairs, read_parameters
@@ -29,16 +27,19 @@ from svc_async.sandbox.server.rendering import (
     Format,
     OpenResponse,
     Reply,
-    hold_clock,
     list_operation_errors,
-    release_clock,
     render_answer,
     render_json,
     render_refusal,
 )
 from svc_async.sandbox.server.request_log import KeptBodies, LoggedRequest, RequestLog
 
-__all__ = ["Exchange"]
+__all__ = ["Act", "Exchange", "Stage"]
+
+Stage = Literal["before", "effect", "after"]
+
+Act = Callable[["Exchange", Reply | None], Awaitable[Reply | None]]
+"""Acts on an exchange and the reply so far; returns the reply to continue with, or None if there is none (yet)."""
 
 _FORM = "application/x-www-form-urlencoded"
 _PIECES = 4
@@ -51,6 +52,7 @@ class Exchange:
     """One request and its answer.
 
     Attributes:
+        faults: what the faults do that strike it.
         closed: set when the client has disconnected or the sandbox closes.
         unreadable: why the body could not be read; it is empty then.
         response: what was sent already, by a fault or by an operation that writes its own answer.
@@ -66,6 +68,7 @@ class Exchange:
     body: bytes = attrs.field(repr=False)
     logged: LoggedRequest
     closed: asyncio.Event
+    faults: Mapping[Stage, Act]
     unreadable: Refusal | None = None
     response: web.StreamResponse | None = None
     refused_items: dict[int, Problem] = attrs.field(factory=dict[int, Problem], init=False)
@@ -76,17 +79,22 @@ class Exchange:
     _operation: Operation | None = attrs.field(default=None, init=False)
     _echo: dict[str, Any] = attrs.field(factory=dict[str, Any], init=False)
     _call: Call | None = attrs.field(default=None, init=False)
+    _is_over: bool = attrs.field(default=False, init=False)
+    """Whether it ends without a reply, unless there is one already."""
 
-    async def run(self, faults: Faults) -> Reply | None:
+    async def run(self) -> Reply | None:
         """Process the request; None means that nothing is left to send."""
         try:
-            return await self._run_logged(faults)
+            return await self._run_logged()
         finally:
             self._note(seconds=self.sandbox.clock.monotonic() - self._began)
 
-    async def _run_logged(self, faults: Faults) -> Reply | None:
+    async def _run_logged(self) -> Reply | None:
         try:
-            reply = await self._run(faults)
+            reply = await self._strike("before", None)
+            if reply is None and not self._is_over:
+                reply = await self._answer()
+            reply = await self._strike("after", reply)
         except ConnectionError:
             raise
         except Exception:  # noqa: BLE001 whatever fails here must not fail the client's parser too
@@ -101,36 +109,20 @@ class Exchange:
         self._note_answer(reply, reply.body)
         return reply
 
-    async def _run(self, faults: Faults) -> Reply | None:
-        matching = faults.match(self.request.method, self.path)
-        if matching:
-            self._note(faults=tuple(fault.name for fault in matching.values()))
-        reply, over = await self._apply_fault(matching, "before", None)
-        if reply is None and not over:
-            reply, over = await self._answer(matching)
-        if not over:
-            reply, over = await self._apply_fault(matching, "after", reply)
-        return reply
+    async def _strike(self, stage: Stage, reply: Reply | None) -> Reply | None:
+        """Let the fault of a stage act, unless the request is over."""
+        act = self.faults.get(stage)
+        if act is None or (reply is None and self._is_over):
+            return reply
+        return await act(self, reply)
 
-    async def _apply_fault(
-        self, faults: Mapping[Stage, Fault], stage: Stage, reply: Reply | None
-    ) -> tuple[Reply | None, bool]:
-        fault = faults.get(stage)
-        if fault is None:
-            return reply, False
-        reply = await fault.act(self, reply)
-        return reply, fault.ends and reply is None
-
-    async def _answer(self, faults: Mapping[Stage, Fault]) -> tuple[Reply | None, bool]:
+    async def _answer(self) -> Reply | None:
         try:
             self._call = call = self._prepare()
-            reply, over = await self._apply_fault(faults, "effect", None)
-            if reply is None and not over:
-                reply = await self._serve(call)
-                over = reply is None
+            reply = await self._strike("effect", None)
+            return await self._serve(call) if reply is None and not self._is_over else reply
         except Refusal as refusal:
-            return self._render_refusal(refusal), False
-        return reply, over
+            return self._render_refusal(refusal)
 
     def _prepare(self) -> Call:
         self.gatekeeper.check_host(self.request.headers.getall("Host", ()), self._find_own_address())
@@ -200,6 +192,7 @@ class Exchange:
         finally:
             self.response = response.response
         if answer is None:
+            self._is_over = True
             return None
         operation = call.operation
         self._note_rule(*(answer.rule or (operation.rule, operation.basis)))
@@ -253,18 +246,19 @@ class Exchange:
 
     async def pause(self, seconds: float) -> None:
         """Let time pass on the sandbox's clock."""
-        with release_clock(self.sandbox.clock):
+        with self.sandbox.clock.release():
             await self.sandbox.clock.sleep(seconds)
 
     def take_effect_in(self, seconds: float) -> None:
         """Apply the request later, without answering it."""
+        self._is_over = True
         background = self.sandbox.background
         background.call_later(seconds, lambda: background.start(self._take_effect()))
 
     async def _take_effect(self) -> None:
         if self._call is not None:
             # The answer was withheld, so there is nobody to send a refusal to, or to open a stream for.
-            with hold_clock(self.sandbox.clock), suppress(Refusal, ConnectionError):
+            with self.sandbox.clock.hold(), suppress(Refusal, ConnectionError):
                 await self._call.serve(OpenResponse(self.request, self.closed, self.sandbox.clock, _reject_response))
 
     def refuse(self, status: int, problem: Problem, headers: Mapping[str, str]) -> Reply:
@@ -284,6 +278,7 @@ class Exchange:
 
     async def send(self, reply: Reply, *, cut: int | None = None, pause: float = 0.0) -> None:
         """Send an answer cut short after `cut` bytes, or with `pause` seconds between its pieces."""
+        self._is_over = True
         self.response = response = web.StreamResponse(
             status=reply.status,
             headers={**self.common_headers, **self._headers, **reply.headers, "Content-Type": reply.content_type},
@@ -303,6 +298,7 @@ class Exchange:
 
     def drop(self, *, reset: bool) -> None:
         """Close the connection without an answer."""
+        self._is_over = True
         transport = self.request.transport
         if transport is None:
             return
@@ -312,7 +308,7 @@ class Exchange:
 
     async def hang(self) -> None:
         """Stay silent until the client disconnects or the sandbox closes."""
-        with release_clock(self.sandbox.clock), expect_timeout(self.sandbox.clock):
+        with self.sandbox.clock.release(), self.sandbox.clock.expect_timeout():
             await self.closed.wait()
         self.drop(reset=False)
 

@@ -8,7 +8,7 @@ the operation's format has it, and where that knows only numbers, with the numbe
 import asyncio
 import html
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from http import HTTPStatus
 from string import Template
@@ -19,7 +19,7 @@ import attrs
 import msgspec
 from aiohttp import web
 
-from svc_async.sandbox.clock import Clock, VirtualClock
+from svc_async.sandbox.clock import Clock
 from svc_async.sandbox.refusal import Problem, Refusal
 
 __all__ = [
@@ -27,9 +27,7 @@ __all__ = [
     "Format",
     "OpenResponse",
     "Reply",
-    "hold_clock",
     "list_operation_errors",
-    "release_clock",
     "render_answer",
     "render_json",
     "render_page",
@@ -76,17 +74,7 @@ class OpenResponse:
 
     def release_clock(self) -> AbstractContextManager[None]:
         """Let time pass while the block waits: time is held while a request is processed."""
-        return release_clock(self.clock)
-
-
-def hold_clock(clock: Clock) -> AbstractContextManager[None]:
-    """Keep a clock that jumps from doing so during the block."""
-    return clock.hold() if isinstance(clock, VirtualClock) else nullcontext()
-
-
-def release_clock(clock: Clock) -> AbstractContextManager[None]:
-    """Let a clock that jumps do so during the block."""
-    return clock.release() if isinstance(clock, VirtualClock) else nullcontext()
+        return self.clock.release()
 
 
 @attrs.frozen

@@ -20,7 +20,7 @@ from svc_async.sandbox.refusal import Problem, Refusal, report_failure
 from svc_async.sandbox.server.exchange import Exchange
 from svc_async.sandbox.server.faults import Faults
 from svc_async.sandbox.server.gatekeeping import Gatekeeper, default_format
-from svc_async.sandbox.server.rendering import OpenResponse, Reply, hold_clock, render_refusal
+from svc_async.sandbox.server.rendering import OpenResponse, Reply, render_refusal
 from svc_async.sandbox.server.request_log import KeptBodies, LoggedRequest, RequestLog, mask_headers, mask_query
 
 __all__ = ["CONTROL_PREFIX", "Server"]
@@ -157,11 +157,11 @@ class Server:
             await self._connections.shutdown(_SHUTDOWN_TIMEOUT)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        with hold_clock(self._sandbox.clock), self._watch(request) as closed:
+        with self._sandbox.clock.hold(), self._watch(request) as closed:
             if request.path.startswith(CONTROL_PREFIX):
                 return await self._answer_control(OpenResponse(request, closed, self._sandbox.clock, _no_headers))
             exchange = await self._receive(request, closed)
-            reply = await exchange.run(self._faults)
+            reply = await exchange.run()
             if reply is None:
                 return exchange.response or web.Response()
             return await _write(reply, request, exchange.common_headers)
@@ -184,6 +184,7 @@ class Server:
     async def _receive(self, request: web.BaseRequest, closed: asyncio.Event) -> Exchange:
         path, _, query = _strip_host(request.raw_path).partition("?")
         body, unreadable = await _read_body(request)
+        faults = self._faults.match(request.method, path)
         logged = LoggedRequest(
             number=self._log.total,
             time=self._sandbox.clock.now(),
@@ -193,6 +194,7 @@ class Server:
             headers=mask_headers(request.headers),
             size=len(body),
             body=body if self._sandbox.config.keep_bodies else None,
+            faults=tuple(fault.name for fault in faults.values()),
         )
         self._log.add(logged)
         self._log.keep_bodies(logged.number, KeptBodies(request=body))
@@ -207,6 +209,7 @@ class Server:
             unreadable=unreadable,
             logged=logged,
             closed=closed,
+            faults={stage: fault.act for stage, fault in faults.items()},
         )
 
 
