@@ -1,14 +1,14 @@
 """The receiver of webhooks.
 
-verification   what a request is, decided without I/O       stores         handled events, and events to be handled
-diagnosis      what is wrong with a signature               keys           keys of events, and order by key
-receiver       accepts, acknowledges, handles               adapters       aiohttp and ASGI
-run            what belongs to one event loop               bodies         bounds what is read at a time
-acceptance     claims, stores and queues events             failures       which exceptions are failures of users' code
-dispatch       calls handlers, commits or reports           testing        signed requests for your own tests
+receiver       entry points: aiohttp, ASGI, `handle`     verification   what a request is, decided without I/O
+run            what belongs to one event loop: claims,    keyed_queue    order by key
+               stores, queues, workers                    stores         handled events, and events to be handled
+dispatch       calls handlers, commits or reports         settings       `Ack`, and the keywords of the receiver
+log_lines      what the log says                          stats          counts, and whether the receiver is well
+testing        signed requests for your own tests
 """
 
-from svc_async.webhooks.delivery import DeliveryContext, NotHandled, TooManyAttempts
+from svc_async.webhooks.dispatch import DeliveryContext, NotHandled, TooManyAttempts
 from svc_async.webhooks.receiver import WebhookReceiver
 from svc_async.webhooks.settings import Ack
 from svc_async.webhooks.stores.dedupe import Claim, DedupeStore, MemoryDedupe

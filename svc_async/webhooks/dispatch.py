@@ -1,22 +1,126 @@
-"""Calls the handlers of accepted events: then commit; or, after a failure, on_error, dead letter and release."""
+"""An event that was accepted, and its way through the handlers.
+
+The handlers are called; then the event is committed or, after a failure, goes to on_error and into a dead letter, and
+is released.
+"""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import Context
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
 import attrs
 
+from svc_async.errors import SvcError
 from svc_async.events.models import Event, ReplayJobStatus
 from svc_async.events.router import Handler, call_function
-from svc_async.webhooks.delivery import AcceptedEvent, NotHandled, TooManyAttempts
 from svc_async.webhooks.log_lines import DueLines, describe_error, describe_handler, name_event, name_subject, name_type
 from svc_async.webhooks.settings import ReceiverSettings
 from svc_async.webhooks.stats import Counters
+from svc_async.webhooks.stores.inbox import ACCEPTED_BY_A_DEAD_PROCESS
 
-__all__ = ["Dispatcher", "StoreFailed", "find_task", "is_end", "is_failure", "name_failure"]
+__all__ = [
+    "AcceptedEvent",
+    "DeliveryContext",
+    "Dispatcher",
+    "NotHandled",
+    "StoreFailed",
+    "TooManyAttempts",
+    "find_task",
+    "is_end",
+    "is_failure",
+    "name_failure",
+]
+
+
+@attrs.frozen(kw_only=True)
+class DeliveryContext:
+    """What handlers receive besides the event.
+
+    Attributes:
+        key_id: the key that signed the delivery.
+        received_at: when it was received.
+        body: the delivery, byte for byte as it was signed.
+        restored: whether it was found in the inbox at the start: an earlier receiver may have begun to handle it.
+        attempts: how often handling of the event has begun and not ended, this time included: more than 1 if processes
+            died before, within its handlers or while it waited for them.
+    """
+
+    key_id: str
+    received_at: datetime
+    body: bytes = attrs.field(repr=False)
+    restored: bool = False
+    attempts: int = 1
+
+
+@attrs.define(kw_only=True, eq=False)
+class AcceptedEvent:
+    """An event to handle.
+
+    Attributes:
+        key: the key under which it is claimed and stored; see `event_keys`.
+        event: the event.
+        context: its delivery.
+        order_key: events with the same key are handled in the order in which they were accepted.
+        size: its part of the memory that the delivery takes, estimated.
+        handled: resolves to whether the event was handled, also if a store could not record that yet.
+        done: resolves to the same when nothing is left to do for the event.
+        received_in: the context in which its delivery was received, if something observes the receiver.
+        is_counted: whether its inbox counts the attempt to handle it, as it does from the start if it was just stored.
+        result: whether the event was handled; None until its handlers have returned, or it was given up, so that only
+            the stores have to record that.
+    """
+
+    key: str
+    event: Event
+    context: DeliveryContext
+    order_key: str | None
+    size: int
+    handled: asyncio.Future[bool] = attrs.field(factory=lambda: asyncio.get_running_loop().create_future(), init=False)
+    done: asyncio.Future[bool] = attrs.field(factory=lambda: asyncio.get_running_loop().create_future(), init=False)
+    received_in: Context | None = None
+    is_counted: bool = True
+    result: bool | None = None
+
+    @property
+    def attempts(self) -> int:
+        """The number of the attempt to handle it, from 1."""
+        return self.context.attempts
+
+    @property
+    def may_kill(self) -> bool:
+        """Whether it may be what ended a process: at the second attempt is all that such a process had accepted."""
+        return self.attempts > ACCEPTED_BY_A_DEAD_PROCESS
+
+    def expect_attempt(self, attempts: int) -> None:
+        """Note the number of the attempt to handle it."""
+        self.context = attrs.evolve(self.context, attempts=attempts)
+
+    def answer(self, *, handled: bool) -> None:
+        """Resolve `handled`, unless its event loop was closed and nothing waits any more."""
+        _resolve(self.handled, handled)
+
+    def finish(self, *, handled: bool) -> None:
+        """Resolve `handled` and `done` likewise."""
+        _resolve(self.handled, handled)
+        _resolve(self.done, handled)
+
+
+class NotHandled(SvcError):
+    """An accepted event was not handled in time: before the receiver closed, or a wait for it ended."""
+
+
+class TooManyAttempts(SvcError):
+    """The process died at every attempt to handle an event, as often as `max_attempts` allows; it is not handled."""
+
+
+def _resolve(future: asyncio.Future[bool], value: bool) -> None:  # noqa: FBT001 - as `set_result`
+    if not future.done() and not future.get_loop().is_closed():
+        future.set_result(value)
 
 
 def is_failure(error: BaseException, task: "asyncio.Task[object] | None") -> bool:
@@ -114,9 +218,10 @@ class Dispatcher:
         handlers, handler = self.settings.router.find_handlers(accepted.event), None
         try:
             for handler in handlers:
-                with self._note(accepted, handler):
-                    await call_function("handler", handler, accepted.event, accepted.context)
+                self._unfinished[accepted] = handler
+                await call_function("handler", handler, accepted.event, accepted.context)
         except BaseException as error:
+            self._unfinished.pop(accepted, None)
             end(0, error, _name(handler))
             if not is_failure(error, task):
                 if isinstance(error, SystemExit | KeyboardInterrupt):
@@ -124,8 +229,12 @@ class Dispatcher:
                 raise
             await self._fail(accepted, error, handler)
         else:
+            self._unfinished.pop(accepted, None)
             end(len(handlers), None, None)
-            await self._succeed(accepted, len(handlers))
+            self.counters.handled += 1
+            if not handlers:
+                self._note_unhandled(accepted.event)
+            await self._record(accepted, handled=True)
 
     async def abandon(self, accepted: AcceptedEvent) -> None:
         """Abandon an event that this receiver does not handle any more; an inbox keeps it for the next start.
@@ -196,15 +305,6 @@ class Dispatcher:
             error = NotHandled(f"the handler {describe_handler(handler)} has not returned within {deadline:g} s")
             await self._report(accepted.event, error, str(error))
 
-    @contextmanager
-    def _note(self, accepted: AcceptedEvent, handler: Handler) -> Generator[None]:
-        """Know that a handler of an event has not returned, within the block."""
-        self._unfinished[accepted] = handler
-        try:
-            yield
-        finally:
-            del self._unfinished[accepted]
-
     async def _begin(self, accepted: AcceptedEvent) -> bool:
         """Have the inbox count the attempt, if it does not yet; return whether the event is still there."""
         inbox = self.settings.ack.inbox
@@ -251,22 +351,12 @@ class Dispatcher:
                 wait = min(next(waits, longest), longest)
                 await self.report(event, error, f"{source}, called again in {wait:g} s")
                 on_failure()
-            await self._wait(wait)
-
-    async def _wait(self, seconds: float) -> None:
-        """Wait before a store is called again; not longer than until the receiver begins to close."""
-        if self.closing.is_set():
-            await self.settings.clock.sleep(seconds)
-            return
-        with suppress(TimeoutError):
-            async with self.settings.clock.timeout(seconds):
-                await self.closing.wait()
-
-    async def _succeed(self, accepted: AcceptedEvent, handlers: int) -> None:
-        self.counters.handled += 1
-        if not handlers:
-            self._note_unhandled(accepted.event)
-        await self._record(accepted, handled=True)
+            if self.closing.is_set():
+                await self.settings.clock.sleep(wait)
+            else:
+                with suppress(TimeoutError):
+                    async with self.settings.clock.timeout(wait):
+                        await self.closing.wait()
 
     def _note_unhandled(self, event: Event) -> None:
         """Count an event without a handler, and log the first of its type, unless it comes without a subscription."""

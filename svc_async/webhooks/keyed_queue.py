@@ -14,7 +14,6 @@ from collections.abc import (
     Generator,
     Hashable,
     Iterable,
-    Mapping,
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -23,10 +22,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from svc_async.errors import InvalidArgument
-from svc_async.wire.hmac_sha256 import SigningKey
-
-__all__ = ["Arrivals", "KeyedLock", "KeyedQueue", "build_event_key", "name_keys", "parse_event_key"]
+__all__ = ["Arrivals", "KeyedLock", "KeyedQueue", "build_event_key", "parse_event_key"]
 
 
 class KeyedLock:
@@ -80,21 +76,17 @@ class Arrivals:
         arrival = _Arrival(settled, {self._last[key] for key in keys if key in self._last})
         self._last.update(dict.fromkeys(keys, arrival))
         try:
-            await _wait_for(arrival.earlier)
+            while arrival.earlier:
+                other = next(iter(arrival.earlier))
+                await other.settled.wait()
+                arrival.earlier.update(other.earlier)  # it was settled by its caller, and would have waited for these
+                arrival.earlier.discard(other)
             yield
         finally:
             settled.set()
             for key in keys:
                 if self._last.get(key) is arrival:
                     del self._last[key]
-
-
-async def _wait_for(arrivals: set[_Arrival]) -> None:
-    while arrivals:
-        arrival = next(iter(arrivals))
-        await arrival.settled.wait()
-        arrivals |= arrival.earlier  # it was settled by its caller, and would have waited for these
-        arrivals.discard(arrival)
 
 
 _SEPARATOR = "\x1f"  # the name of an app contains none
@@ -113,25 +105,6 @@ def build_event_key(app: str, key: str) -> str:
 def parse_event_key(key: str) -> str:
     """Return the key that the service gave an event."""
     return key.split(_SEPARATOR, 2)[2] if key.startswith(_SEPARATOR) else key
-
-
-def name_keys(keys: Sequence[SigningKey]) -> Mapping[SigningKey, tuple[str, str]]:
-    """Return the id of each signing key and the app that it stands for, empty for the first.
-
-    Raises:
-        InvalidArgument: there are several keys, and one lacks its app or has the id of another.
-    """
-    if len(keys) > 1 and not all(key.app for key in keys):
-        raise InvalidArgument(
-            "keys",
-            "must each name their app, since there are several: SigningKey(secret, app=NAME), with the same name for a "
-            "former secret",
-        )
-    ids = [key.key_id or f"key-{position}" for position, key in enumerate(keys, 1)]
-    if len({*ids}) < len(ids):
-        raise InvalidArgument("keys", "must not have the same key_id")
-    first = keys[0].app
-    return {key: (key_id, "" if key.app == first else str(key.app)) for key, key_id in zip(keys, ids, strict=True)}
 
 
 T = TypeVar("T")
@@ -256,19 +229,17 @@ class KeyedQueue(Generic[T]):
             *_, key = await self._ready_alone.get()
             with suppress(TimeoutError):
                 async with timeout():
-                    await self._wait_for_others()
+                    # Those that wait for an item with a rank are not waited for.
+                    waiting = {
+                        id(each)
+                        for queue in self._queues.values()
+                        for each in dropwhile(lambda item: id(item) not in self._ranks, queue)
+                    }
+                    self._awaited = {*self._unfinished} - waiting
+                    if self._awaited:
+                        self._others_finished.clear()
+                        await self._others_finished.wait()
             await self._process_first(key)
-
-    async def _wait_for_others(self) -> None:
-        """Wait until the items are finished that are there now and that wait for no item with a rank."""
-        waiting = {id(each) for queue in self._queues.values() for each in dropwhile(self._has_no_rank, queue)}
-        self._awaited = {*self._unfinished} - waiting
-        if self._awaited:
-            self._others_finished.clear()
-            await self._others_finished.wait()
-
-    def _has_no_rank(self, item: T) -> bool:
-        return id(item) not in self._ranks
 
     def _schedule(self, key: Hashable) -> None:
         """Have the first item of a key processed."""
@@ -282,13 +253,6 @@ class KeyedQueue(Generic[T]):
         queue = self._queues[key]
         item = queue.popleft()
         await self._process(item)
-        self._finish(item)
-        if queue:
-            self._schedule(key)
-        else:
-            del self._queues[key]
-
-    def _finish(self, item: T) -> None:
         del self._unfinished[id(item)]
         self._ranks.pop(id(item), None)
         if self._awaited:
@@ -298,6 +262,10 @@ class KeyedQueue(Generic[T]):
         self._bytes -= self._measure(item)
         if not self._unfinished:
             self._idle.set()
+        if queue:
+            self._schedule(key)
+        else:
+            del self._queues[key]
 
 
 class _Unique:

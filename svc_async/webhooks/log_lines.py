@@ -14,7 +14,7 @@ from svc_async.events.models import Event
 from svc_async.events.router import Handler, name_handler
 from svc_async.printable import clean
 
-__all__ = ["DueLines", "describe_error", "describe_handler", "name_event", "name_subject"]
+__all__ = ["DueLines", "describe_error", "describe_handler", "name_event", "name_subject", "name_type"]
 
 _SHOWN = 100  # characters of a type of event, of its key, and of the name of a handler
 _LONGEST_PATH = 1_000
@@ -48,19 +48,15 @@ def describe_error(error: BaseException) -> str:
 
     The errors of this SDK that a store of it raises repeat nothing, and say more than a line of the SDK.
     """
-    name, frames = type(error).__name__, _list_frames(error)
+    name, first = type(error).__name__, error
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(first.__traceback__)]
     called = next((file for file, _ in frames if not file.startswith(_PACKAGE) and not _is_standard(file)), None)
     if frames and called is None and isinstance(error, SvcError) and not isinstance(error, ApiError | InvalidArgument):
         return f"{name}: {error}"
     place = _find_place(frames, called or _PACKAGE)
     return f"{name} at {place}" if place else name
-
-
-def _list_frames(error: BaseException) -> Sequence[tuple[str, int]]:
-    """Return the files and lines of a traceback; of a group, those of its first error."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
 
 
 def _find_place(frames: Sequence[tuple[str, int]], called: str) -> str | None:

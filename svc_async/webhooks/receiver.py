@@ -6,26 +6,36 @@
 
 A caller that is cancelled does not abandon an acceptance half-way: it runs in the receiver's own task group, as the
 workers do. CRC checks bypass all of this. What belongs to an event loop is a `Run`, made each time it is entered.
+
+Requests come from an application of aiohttp (`attach`), of ASGI (`asgi`), or of any framework (`handle`).
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    MutableMapping,
+)
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+import attrs
+
 from svc_async.clock import Clock, SystemClock, require_event_loop
-from svc_async.errors import WrongState
+from svc_async.errors import InvalidArgument, SvcError, WrongState
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter, Handler
 from svc_async.monitoring import Subscribers
-from svc_async.value_rules import SECONDS_OR_INFINITE, refuse_unknown
-from svc_async.webhooks.acceptance import Acceptor
-from svc_async.webhooks.delivery import Bodies, Body, DeliveryContext
-from svc_async.webhooks.dispatch import Dispatcher
-from svc_async.webhooks.keyed_queue import name_keys
+from svc_async.value_rules import SECONDS_OR_INFINITE, ValueRule, instance_of, or_none, refuse_unknown
+from svc_async.webhooks.dispatch import DeliveryContext, Dispatcher, find_task, is_failure
 from svc_async.webhooks.log_lines import DueLines
-from svc_async.webhooks.run import RejectionLog, Run
+from svc_async.webhooks.run import Acceptor, RejectionLog, Run
 from svc_async.webhooks.settings import RECEIVER_KEYWORDS, STATE, Ack, ReceiverOptions, ReceiverSettings
 from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
@@ -37,6 +47,7 @@ from svc_async.webhooks.verification import (
     Rejected,
     RejectReason,
     Verifier,
+    name_keys,
     parse_fields,
     reject,
 )
@@ -45,11 +56,86 @@ from svc_async.wire.hmac_sha256 import SigningKey
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from svc_async.webhooks.adapters.asgi import AsgiApp
-
-__all__ = ["WebhookReceiver"]
+__all__ = ["AsgiApp", "WebhookReceiver", "serve"]
 
 H = TypeVar("H", bound=Handler)
+_PATH = ValueRule(lambda value: isinstance(value, str) and value.startswith("/"), "a string that begins with a slash")
+
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+@attrs.define
+class _Bodies:
+    """The bodies in memory."""
+
+    settings: ReceiverSettings
+    _count: int = attrs.field(default=0, init=False)
+    _bytes: int = attrs.field(default=0, init=False)
+
+    @contextmanager
+    def admit(self, *, is_running: bool) -> "Generator[_Body]":
+        """Yield an empty body, which is forgotten when the block ends.
+
+        Raises:
+            Rejected: the receiver does not run, or there are too many bodies.
+        """
+        if not is_running:
+            raise Rejected(RejectReason.NOT_RUNNING)
+        if self._count >= self.settings.max_bodies:
+            raise Rejected(RejectReason.TOO_MANY_BODIES)
+        self._count += 1
+        body = _Body(self)
+        try:
+            yield body
+        finally:
+            self._count -= 1
+            self._bytes -= body.size
+
+    def grow(self, size: int) -> None:
+        """Make room for bytes that have arrived.
+
+        Raises:
+            Rejected: the bodies are too large in total.
+        """
+        if self._bytes + size > self.settings.max_bytes:
+            raise Rejected(RejectReason.TOO_MANY_BODIES)
+        self._bytes += size
+
+
+@attrs.define
+class _Body:
+    """The place of one body.
+
+    Attributes:
+        size: the bytes that have arrived.
+    """
+
+    _bodies: _Bodies
+    size: int = attrs.field(default=0, init=False)
+
+    async def read(self, chunks: AsyncIterable[bytes]) -> bytes:
+        """Read the body, but no more of it than is allowed.
+
+        Raises:
+            Rejected: it is too large or too slow, there is no room for it, or its connection broke.
+        """
+        settings = self._bodies.settings
+        content = bytearray()
+        try:
+            async with settings.clock.timeout(settings.read_deadline):
+                async for chunk in chunks:
+                    if self.size + len(chunk) > settings.max_body:
+                        raise Rejected(RejectReason.TOO_LARGE)
+                    self._bodies.grow(len(chunk))
+                    self.size += len(chunk)
+                    content += chunk
+        except TimeoutError:
+            raise Rejected(RejectReason.TOO_SLOW) from None
+        return bytes(content)
 
 
 class WebhookReceiver:
@@ -130,7 +216,7 @@ class WebhookReceiver:
             max_body=settings.max_body,
         )
         self._keys = name_keys(settings.keys)
-        self._bodies = Bodies(settings)
+        self._bodies = _Bodies(settings)
         self._rejections = RejectionLog(DueLines(clock))
         self._store_failures = DueLines(clock)
         self._counters = Counters(subscribers=Subscribers(settings.on_event), clock=clock)
@@ -162,12 +248,45 @@ class WebhookReceiver:
     def attach(self, app: "web.Application", path: str) -> None:
         """Serve a path of an aiohttp application, which starts and drains the receiver; see `asgi` for others.
 
-        Raises:
-            InvalidArgument: the application is none of aiohttp, or the path none of a route.
-        """
-        from svc_async.webhooks.adapters.aiohttp import attach  # noqa: PLC0415 - only this server needs aiohttp.web
+        Args:
+            app: the application.
+            path: the path of the route; empty in a sub-application that serves nothing else.
 
-        attach(app, path, self)
+        Raises:
+            InvalidArgument: `app` is not an aiohttp application, or `path` is not a path of a route.
+        """
+        from aiohttp import web  # noqa: PLC0415 - only this server needs it
+        from aiohttp.http_exceptions import HttpProcessingError  # noqa: PLC0415 - as above
+
+        instance_of(
+            web.Application,
+            "an aiohttp Application; with FastAPI, Starlette and other ASGI frameworks use receiver.asgi()",
+        ).check("app", app)
+        if path != "":
+            _PATH.check("path", path)
+
+        async def read(request: web.Request) -> AsyncIterator[bytes]:
+            try:
+                async for chunk in request.content.iter_any():
+                    yield chunk
+            except (web.RequestPayloadError, HttpProcessingError, ConnectionError):
+                raise Rejected(RejectReason.BROKEN) from None
+
+        async def respond(request: web.Request) -> web.Response:
+            status, headers, body = await self.receive(
+                request.method, request.rel_url.raw_query_string, request.headers.items(), read(request)
+            )
+            return web.Response(status=status, headers=headers, body=body)
+
+        async def run(_: web.Application) -> AsyncIterator[None]:
+            async with self.running():
+                yield
+
+        try:
+            app.router.add_route("*", path, respond)
+        except ValueError:  # braces without a partner, or a wrong pattern between them
+            raise InvalidArgument("path", "must be a path of a route of aiohttp") from None
+        app.cleanup_ctx.append(run)
 
     def asgi(self, path: str | None = None) -> "AsgiApp":
         """Return an ASGI application, an object that servers and frameworks call.
@@ -179,10 +298,8 @@ class WebhookReceiver:
             path: the only path to serve, below where the application is mounted; by default every path.
 
         Raises:
-            InvalidArgument: the path is no string that begins with a slash.
+            InvalidArgument: the path is not a string that begins with a slash.
         """
-        from svc_async.webhooks.adapters.asgi import AsgiApp  # noqa: PLC0415 - only this server needs it
-
         return AsgiApp(self, path)
 
     async def __aenter__(self) -> Self:
@@ -204,7 +321,13 @@ class WebhookReceiver:
         former = self._run
         if former is not None and not former.has_ended:
             raise WrongState("the receiver was started already")
-        run = self._run = self._create_run()
+        acceptor = Acceptor(
+            settings=self._settings,
+            dispatcher=Dispatcher(self._settings, self._counters, self._store_failures),
+            apps=dict(self._keys.values()),
+            counters=self._counters,
+        )
+        run = self._run = Run(settings=self._settings, acceptor=acceptor, rejections=self._rejections)
         try:
             if former is not None:  # its event loop was closed, and the receiver was not
                 await former.abandon()
@@ -256,15 +379,6 @@ class WebhookReceiver:
         async with self:
             yield
 
-    def _create_run(self) -> Run:
-        acceptor = Acceptor(
-            settings=self._settings,
-            dispatcher=Dispatcher(self._settings, self._counters, self._store_failures),
-            apps=dict(self._keys.values()),
-            counters=self._counters,
-        )
-        return Run(settings=self._settings, acceptor=acceptor, rejections=self._rejections)
-
     async def receive(
         self, method: str, raw_query: str | bytes, headers: Headers, chunks: AsyncIterable[bytes]
     ) -> HttpAnswer:
@@ -274,20 +388,15 @@ class WebhookReceiver:
             return await self.handle(method, raw_query, fields, b"")
         try:
             self._verifier.check_head(fields)
-            with self._admit() as body:
+            with self._bodies.admit(is_running=self.is_running) as body:
                 content = await body.read(chunks)
                 return await self.handle(method, raw_query, fields, content)
         except Rejected as rejected:
             self._counters.received += 1
             return self._reject(rejected.reason, began)
 
-    def _admit(self) -> AbstractContextManager[Body]:
-        if not self.is_running:
-            raise Rejected(RejectReason.NOT_RUNNING)
-        return self._bodies.admit()
-
     def reject_path(self) -> HttpAnswer:
-        """Return the answer to a request for a path that is not served, which is counted and logged; for adapters."""
+        """Return the answer to a request for a path that is not served, which is counted and logged."""
         self._counters.received += 1
         return self._reject(RejectReason.NOT_FOUND, self._settings.clock.monotonic())
 
@@ -312,12 +421,23 @@ class WebhookReceiver:
         try:
             fields = parse_fields(headers)
             if method == "GET":
-                return self._answer_crc(raw_query, fields)
-            if method == "POST":
-                return await self._answer_delivery(fields, body, began)
-            return self._reject(RejectReason.METHOD, began, len(body))
+                query = raw_query.encode("utf-8", "surrogatepass") if isinstance(raw_query, str) else raw_query
+                answer = self._verifier.answer_crc(query, fields)
+                self._counters.crc_answered += 1
+                self._counters.last_crc_ok = self._settings.clock.now()
+                return answer
+            if method != "POST":
+                return self._reject(RejectReason.METHOD, began, len(body))
+            key_id, events = self._verify(fields, body)
         except Rejected as rejected:
             return self._reject(rejected.reason, began, len(body))
+        self._counters.verified[key_id] += 1
+        context = DeliveryContext(key_id=key_id, received_at=self._settings.clock.now(), body=body)
+        reason = await self._run.accept(events, context) if self._run else RejectReason.NOT_RUNNING
+        if reason:
+            return self._reject(reason, began, len(body))
+        self._counters.acknowledge(self._settings.clock.monotonic() - began, events=len(events), size=len(body))
+        return HttpAnswer(200, {}, b"")
 
     def unwrap(self, body: bytes, headers: Headers) -> tuple[Event, ...]:
         """Return the events of a delivery once its signature is verified, for code that handles them itself.
@@ -334,23 +454,6 @@ class WebhookReceiver:
         _, events = self._verify(parse_fields(headers), body)
         return events
 
-    def _answer_crc(self, raw_query: str | bytes, fields: Fields) -> HttpAnswer:
-        query = raw_query.encode("utf-8", "surrogatepass") if isinstance(raw_query, str) else raw_query
-        answer = self._verifier.answer_crc(query, fields)
-        self._counters.crc_answered += 1
-        self._counters.last_crc_ok = self._settings.clock.now()
-        return answer
-
-    async def _answer_delivery(self, fields: Fields, body: bytes, began: float) -> HttpAnswer:
-        key_id, events = self._verify(fields, body)
-        self._counters.verified[key_id] += 1
-        context = DeliveryContext(key_id=key_id, received_at=self._settings.clock.now(), body=body)
-        reason = await self._run.accept(events, context) if self._run else RejectReason.NOT_RUNNING
-        if reason:
-            raise Rejected(reason)
-        self._counters.acknowledge(self._settings.clock.monotonic() - began, events=len(events), size=len(body))
-        return HttpAnswer(200, {}, b"")
-
     def _verify(self, fields: Fields, body: bytes) -> tuple[str, tuple[Event, ...]]:
         """Return the id of the key that signed a delivery, and its events."""
         key, events = self._verifier.read(body, fields, self._settings.parser)
@@ -361,3 +464,105 @@ class WebhookReceiver:
         self._rejections.add(reason, has_failed=self._run is not None and self._run.failure is not None)
         self._counters.reject(reason, self._settings.clock.monotonic() - began, size=size)
         return reject(reason, retry_after=self._settings.retry_after)
+
+
+_TEXT = instance_of(
+    str, "a string that begins with a slash; if a framework called this, pass it receiver.asgi(), with the parentheses"
+)
+
+
+@attrs.frozen
+class AsgiApp:
+    """An ASGI application.
+
+    It is an object and not a function, so that frameworks pass the request on instead of calling it as a view.
+
+    Args:
+        receiver: the receiver.
+        path: the only path to serve, below where the application is mounted; by default every path.
+
+    Raises:
+        InvalidArgument: the path is not a string that begins with a slash.
+    """
+
+    receiver: WebhookReceiver
+    path: str | None = attrs.field(default=None, validator=[or_none(_TEXT), or_none(_PATH)])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a connection, or the lifespan of the server."""
+        if scope["type"] == "lifespan":
+            await self._run_lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close"})
+        else:
+            if self.path is not None and _find_mounted_path(scope) != self.path:
+                status, headers, body = self.receiver.reject_path()
+            else:
+                status, headers, body = await self.receiver.receive(
+                    scope["method"], scope["query_string"], scope["headers"], _read_chunks(receive)
+                )
+            fields = {**headers, "content-length": str(len(body))}
+            encoded = [(name.encode(), value.encode()) for name, value in fields.items()]
+            await send({"type": "http.response.start", "status": status, "headers": encoded})
+            await send({"type": "http.response.body", "body": body})
+
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        task, phase = find_task(), "startup"
+        try:
+            async with self.receiver.running():
+                await send({"type": "lifespan.startup.complete"})
+                phase = "shutdown"
+                await receive()
+        except BaseException as error:
+            if is_failure(error, task):
+                # The server prints it: only the message of an error of the SDK is known to repeat nothing.
+                message = str(error) if isinstance(error, SvcError) else type(error).__name__
+                await send({"type": f"lifespan.{phase}.failed", "message": message})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def _find_mounted_path(scope: Scope) -> str:
+    """Return the path below the mount; servers and frameworks differ in whether `path` contains `root_path`."""
+    path: str = scope["path"]
+    root = scope.get("root_path", "").rstrip("/")
+    return path.removeprefix(root) if path.startswith(f"{root}/") or path == root else path
+
+
+async def _read_chunks(receive: Receive) -> AsyncIterator[bytes]:
+    more_body = True
+    while more_body:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Rejected(RejectReason.BROKEN)
+        more_body = message.get("more_body", False)
+        yield message.get("body", b"")
+
+
+@asynccontextmanager
+async def serve(receiver: WebhookReceiver, *, host: str, port: int, path: str = "/") -> AsyncGenerator[int]:
+    """Serve a receiver on its own within the block.
+
+    Args:
+        receiver: the receiver.
+        host: the address to listen on.
+        port: the port; 0 chooses a free one.
+        path: the path to serve.
+
+    Yields:
+        The port.
+    """
+    from aiohttp import web  # noqa: PLC0415 - only this server needs it
+
+    app = web.Application()
+    receiver.attach(app, path)
+    runner = web.AppRunner(app, access_log=None, auto_decompress=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()

@@ -1,27 +1,241 @@
-"""One run of a receiver: everything that belongs to the event loop in which the receiver was entered."""
+"""One run of a receiver: everything that belongs to the event loop in which the receiver was entered.
+
+An `Acceptor` claims, stores and queues all events of a delivery, or none. A `Run` opens the stores, has what the inbox
+holds accepted again, and runs the workers that handle what is queued.
+"""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextvars import copy_context
 from functools import partial
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import attrs
 
 from svc_async.errors import WrongState
-from svc_async.events.models import Event
+from svc_async.events.models import Event, UnknownEvent
+from svc_async.events.parser import estimate_memory
 from svc_async.printable import join_first
-from svc_async.webhooks.acceptance import Acceptor
-from svc_async.webhooks.delivery import AcceptedEvent, DeliveryContext, NotHandled
-from svc_async.webhooks.dispatch import find_task, is_failure
+from svc_async.webhooks.dispatch import (
+    AcceptedEvent,
+    DeliveryContext,
+    Dispatcher,
+    NotHandled,
+    StoreFailed,
+    find_task,
+    is_end,
+    is_failure,
+    name_failure,
+)
+from svc_async.webhooks.keyed_queue import Arrivals, KeyedLock, KeyedQueue, build_event_key, parse_event_key
 from svc_async.webhooks.log_lines import DueLines, describe_error
 from svc_async.webhooks.settings import ReceiverSettings
+from svc_async.webhooks.stats import Counters
+from svc_async.webhooks.stores.dedupe import Claim
+from svc_async.webhooks.stores.inbox import StoredEvent
 from svc_async.webhooks.stores.sqlite import SqliteDedupe, SqliteInbox
-from svc_async.webhooks.verification import ADVICE, ADVICE_AFTER_FAILURE, RejectReason
+from svc_async.webhooks.verification import ADVICE, ADVICE_AFTER_FAILURE, Rejected, RejectReason
 
-__all__ = ["RejectionLog", "Run"]
+__all__ = ["Acceptor", "RejectionLog", "Run"]
+
+
+@attrs.define(kw_only=True)
+class Acceptor:
+    """Accepts deliveries that were verified, within one event loop.
+
+    Attributes:
+        apps: the app of each signing key by its id; see `event_keys`.
+    """
+
+    settings: ReceiverSettings
+    dispatcher: Dispatcher
+    apps: Mapping[str, str]
+    counters: Counters
+    queue: KeyedQueue[AcceptedEvent] = attrs.field(init=False)
+    restored_again: int = attrs.field(default=0, init=False)
+    """How many events were restored of which a receiver that died may have begun the handling."""
+    _arrivals: Arrivals = attrs.field(factory=Arrivals, init=False)
+    _lock: KeyedLock = attrs.field(factory=KeyedLock, init=False)
+    _unfinished: dict[str, AcceptedEvent] = attrs.field(factory=dict[str, AcceptedEvent], init=False)
+    _left: deque[StoredEvent] = attrs.field(factory=deque[StoredEvent], init=False)
+    _parsed: tuple[bytes, Mapping[str, Event]] = attrs.field(default=(b"", {}), init=False)
+
+    def __attrs_post_init__(self) -> None:
+        ack = self.settings.ack
+        self.queue = KeyedQueue(self._handle, measure=attrgetter("size"), maxsize=ack.maxsize, max_bytes=ack.max_bytes)
+
+    @property
+    def claimed_elsewhere(self) -> int:
+        """How many events of the inbox wait until another receiver has handled or released them, or its lease ends."""
+        return len(self._left)
+
+    async def accept(
+        self, events: Sequence[Event], context: DeliveryContext, settled: asyncio.Event
+    ) -> Sequence[AcceptedEvent] | RejectReason:
+        """Accept the events of a delivery, each once; return those that are not handled yet, or why none is accepted.
+
+        Those that were accepted before and are not finished are among them: a repeated delivery can wait for them.
+        Deliveries of the same users are accepted in the order of these calls, each when the one before is `settled`.
+        """
+        task = find_task()
+        try:
+            return await self._claim_and_queue(events, context, settled)
+        except Rejected as rejected:
+            return rejected.reason
+        except StoreFailed as failed:
+            await self.dispatcher.report(None, failed.error, failed.source)
+        except BaseException as error:  # `order_by` may raise anything
+            if not is_failure(error, task):
+                raise
+            await self.dispatcher.report(None, error)
+        return RejectReason.ACCEPT_FAILED
+
+    async def restore(self) -> int:
+        """Accept the events that an earlier receiver left in the inbox; return how many need not be looked at again.
+
+        Those that another receiver has claimed stay, for the next call: it may have ended, and its lease not yet. If a
+        store fails, the next call continues with the same event.
+        """
+        inbox = self.settings.ack.inbox
+        if inbox is not None and not self._left:
+            self._left.extend(await inbox.load())
+        count = 0
+        for _ in range(len(self._left)):
+            if await self._restore(self._left[0]):
+                self._left.popleft()
+                count += 1
+            else:
+                self._left.rotate(-1)
+        self._parsed = b"", {}
+        return count
+
+    async def _restore(self, stored: StoredEvent) -> bool:
+        """Accept an event, unless it is claimed or was handled; return whether no other receiver has claimed it."""
+        claim = await self.settings.dedupe.claim(stored.key)
+        if claim is Claim.HANDLED:
+            await self.dispatcher.remove(stored.key)  # it was committed and not removed yet
+        if claim is not Claim.TAKEN:
+            return claim is not Claim.ELSEWHERE
+        if stored.body is not self._parsed[0]:  # the events of a delivery share its body
+            self._parsed = stored.body, {event.key: event for event in self.settings.parser.parse(stored.body)}
+        events = self._parsed[1]
+        self.counters.restored += 1
+        key = parse_event_key(stored.key)
+        # An earlier version may have given an event another key.
+        event = events.get(key) or UnknownEvent(key=key, event_type="unknown", raw={}, problem="not found")
+        accepted = AcceptedEvent(
+            key=stored.key,
+            event=event,
+            context=DeliveryContext(
+                key_id=stored.key_id,
+                received_at=stored.received_at,
+                body=stored.body,
+                restored=True,
+                attempts=stored.attempts + 1,
+            ),
+            order_key=self.settings.order_by(event),
+            size=estimate_memory(stored.body) // max(1, len(events)),
+            is_counted=False,
+        )
+        self.restored_again += 1 < accepted.attempts <= self.settings.ack.max_attempts
+        self._put(accepted)
+        return True
+
+    async def _claim_and_queue(
+        self, events: Sequence[Event], context: DeliveryContext, settled: asyncio.Event
+    ) -> Sequence[AcceptedEvent]:
+        app = self.apps[context.key_id]
+        by_key = {build_event_key(app, event.key): event for event in events}
+        order_keys = {key: self.settings.order_by(event) for key, event in by_key.items()}
+        # First the order of arrival: whoever waits for it holds no lock that an earlier delivery may need.
+        # A repeated delivery waits: it must not be acknowledged because of one that is rejected afterwards.
+        async with (
+            self._arrivals.hold({each for each in order_keys.values() if each is not None}, settled),
+            self._lock.hold(by_key),
+            self._release_on_error() as claimed,
+        ):
+            running: list[AcceptedEvent] = []
+            for key, event in by_key.items():
+                unfinished = self._unfinished.get(key)  # before the claim: it may finish meanwhile
+                with name_failure("dedupe.claim"):
+                    claim = await self.settings.dedupe.claim(key)
+                if claim is Claim.ELSEWHERE:  # whoever has it may end before it is handled
+                    raise Rejected(RejectReason.CLAIMED_ELSEWHERE)
+                if claim is Claim.TAKEN:
+                    claimed[key] = event
+                elif unfinished is not None:
+                    running.append(unfinished)
+            size = estimate_memory(context.body) // max(1, len(events))
+            received_in = copy_context() if self.counters.subscribers.functions else None
+            accepted = [
+                AcceptedEvent(
+                    key=key,
+                    event=event,
+                    context=context,
+                    order_key=order_keys[key],
+                    size=size,
+                    received_in=received_in,
+                )
+                for key, event in claimed.items()
+            ]
+            await self._store_and_put(accepted)
+        self.counters.duplicates += len(events) - len(accepted)
+        if accepted:
+            self.counters.last_event = context.received_at
+        return [*running, *accepted]
+
+    async def _handle(self, accepted: AcceptedEvent) -> None:
+        task = find_task()
+        try:
+            await self.dispatcher.handle(accepted)
+        except BaseException as error:
+            if not is_end(error, task):  # it ends the process or the receiver, which then takes no attempt back
+                accepted.is_counted = False
+            raise
+        finally:
+            if self._unfinished.get(accepted.key) is accepted:  # else it failed, and a repeated one was accepted
+                del self._unfinished[accepted.key]
+
+    @asynccontextmanager
+    async def _release_on_error(self) -> AsyncGenerator[dict[str, Event]]:
+        claimed: dict[str, Event] = {}
+        try:
+            yield claimed
+        except BaseException:
+            for key, event in claimed.items():
+                await self.dispatcher.release(key, event)
+            raise
+
+    async def _store_and_put(self, accepted: Sequence[AcceptedEvent]) -> None:
+        with self.queue.reserve(accepted) as has_room:
+            if not has_room:
+                raise Rejected(RejectReason.QUEUE_FULL)
+            if (inbox := self.settings.ack.inbox) is not None and accepted:
+                context = accepted[0].context
+                rows = [
+                    StoredEvent(key=each.key, body=context.body, key_id=context.key_id, received_at=context.received_at)
+                    for each in accepted
+                ]
+                with name_failure("inbox.store"):
+                    stored = await inbox.store(rows) or {}
+                for each in accepted:
+                    if each.key in stored:  # it keeps its count, such as a dead letter that is delivered again
+                        each.expect_attempt(stored[each.key] + 1)
+                        each.is_counted = False
+        for each in accepted:
+            self._put(each)
+
+    def _put(self, accepted: AcceptedEvent) -> None:
+        self._unfinished[accepted.key] = accepted
+        waits = accepted.may_kill and accepted.attempts <= self.settings.ack.max_attempts
+        self.queue.put(accepted, accepted.order_key, rank=accepted.attempts if waits else 0)
+
 
 _NOT_FINISHED = (
     "its handlers have not finished within the deadline of ack, and if one fails, the event is not delivered again; "
@@ -147,7 +361,10 @@ class Run:
             self._closing.set()
             if self._main_task is None or self._is_within():
                 return
-            await _wait(self._main_task)
+            try:
+                await asyncio.wait({self._main_task})
+            finally:
+                await _cancel(self._main_task)  # if this caller is cancelled; else it has ended
             if self.failure is None and not self._main_task.cancelled():  # else by somebody else who waited for it
                 self._main_task.result()
         if self.failure is not None:
@@ -155,10 +372,14 @@ class Run:
 
     async def accept(self, events: Sequence[Event], context: DeliveryContext) -> RejectReason | None:
         """Accept the events of a delivery, or return why they are not accepted within the deadline of `ack`."""
-        settled = asyncio.Event()
-        task = self._begin_to_accept(events, context, settled)
-        if task is None:
+        if self._tasks is None or not self.is_accepting:
             return RejectReason.NOT_RUNNING
+        self.check_loop()
+        self._may_work.set()
+        settled = asyncio.Event()
+        task = self._tasks.create_task(self._watch(partial(self.acceptor.accept, events, context, settled)))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
         try:
             async with self.settings.clock.timeout(self.settings.ack.deadline):
                 await asyncio.wait({task})  # which does not cancel the task if the caller is cancelled
@@ -187,8 +408,9 @@ class Run:
         self._may_work.set()
         try:
             async with asyncio.timeout(deadline):  # a clock of tests may stand still while a handler hangs
-                while left := self._find_unfinished():
-                    await asyncio.wait(left)
+                while self._accepting or len(self.acceptor.queue):
+                    left: Sequence[asyncio.Future[Any]] = [each.done for each in self.acceptor.queue.unfinished]
+                    await asyncio.wait([*self._accepting, *left])
         except TimeoutError:
             raise NotHandled(f"the receiver is not idle after {deadline:g} s; {self._describe_unfinished()}") from None
         if self.failure is not None:
@@ -217,19 +439,6 @@ class Run:
         lag = (self.settings.clock.now() - oldest.context.received_at).total_seconds() if oldest else 0.0
         return len(self.acceptor.queue) + self.acceptor.claimed_elsewhere, lag
 
-    def _begin_to_accept(
-        self, events: Sequence[Event], context: DeliveryContext, settled: asyncio.Event
-    ) -> _Acceptance | None:
-        """Begin to accept the events of a delivery, unless the run is not started or closing."""
-        if self._tasks is None or not self.is_accepting:
-            return None
-        self.check_loop()
-        self._may_work.set()
-        task = self._tasks.create_task(self._watch(partial(self.acceptor.accept, events, context, settled)))
-        self._accepting.add(task)
-        task.add_done_callback(self._accepting.discard)
-        return task
-
     async def _wait_for_handlers(self, task: _Acceptance) -> RejectReason | None:
         unfinished = RejectReason.NOT_RUNNING if task.cancelled() else task.result()
         if isinstance(unfinished, RejectReason):
@@ -248,17 +457,23 @@ class Run:
         async with AsyncExitStack() as stack:
             for store in {id(each): each for each in stores}.values():  # one object may be both
                 if isinstance(store, SqliteInbox | SqliteDedupe):
-                    _reserve(store, self._loop)
+                    other = _IN_USE.get(store)  # the locks of the files tell only objects apart
+                    if other is not None and not other.is_closed():
+                        problem = f"the {type(store).__name__} is used by another receiver"
+                        raise WrongState(f"{problem}; give each receiver one of its own")
+                    _IN_USE[store] = self._loop
                     stack.callback(_IN_USE.pop, store, None)
                 if isinstance(store, AbstractAsyncContextManager):
                     await store.__aenter__()
                     stack.push_async_exit(partial(self._leave, store))
             stack.push_async_callback(self.abandon)
             await self._restore()
-            restored = len(self.acceptor.queue) > 0
+            queue = self.acceptor.queue
+            restored = len(queue) > 0
             async with asyncio.TaskGroup() as tasks:
-                workers = [tasks.create_task(self._watch(self._work)) for _ in range(self.settings.workers)]
-                workers.append(tasks.create_task(self._watch(self._work_alone)))
+                alone = partial(queue.work_alone, partial(self.settings.clock.timeout, _WAITS_FOR_OTHERS))
+                work: Sequence[Callable[[], Awaitable[None]]] = [*repeat(queue.work, self.settings.workers), alone]
+                workers = [tasks.create_task(self._watch(partial(self._work, each))) for each in work]
                 taking_over = tasks.create_task(self._watch(self._take_over))
                 self._background = (*workers, taking_over)
                 self._tasks = tasks
@@ -284,13 +499,9 @@ class Run:
                 _log.error(_FAILED, describe_error(error))
             raise
 
-    async def _work(self) -> None:
+    async def _work(self, work: Callable[[], Awaitable[None]]) -> None:
         await self._may_work.wait()
-        await self.acceptor.queue.work()
-
-    async def _work_alone(self) -> None:
-        await self._may_work.wait()
-        await self.acceptor.queue.work_alone(partial(self.settings.clock.timeout, _WAITS_FOR_OTHERS))
+        await work()
 
     async def _leave(self, store: AbstractAsyncContextManager[object], *details: Any) -> None:
         """Close a store, unless the event loop was closed before: it may have been entered again in another one."""
@@ -356,9 +567,6 @@ class Run:
         not_recorded = sum(each.result is not None for each in unfinished)
         return len(unfinished) - not_recorded, not_recorded
 
-    def _find_unfinished(self) -> Sequence[asyncio.Future[Any]]:
-        return [*self._accepting, *(each.done for each in self.acceptor.queue.unfinished)]
-
     def _describe_unfinished(self) -> str:
         not_handled, not_recorded = self._count_unfinished()
         counts = f"events not handled: {not_handled}, deliveries not accepted: {len(self._accepting)}"
@@ -373,27 +581,7 @@ def _retrieve(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-async def _wait(task: asyncio.Task[None]) -> None:
-    """Wait until a task has ended; cancel it if the caller is cancelled."""
-    try:
-        await asyncio.wait({task})
-    finally:
-        await _cancel(task)
-
-
 async def _cancel(task: asyncio.Task[None]) -> None:
     """Cancel a task if it still runs, and wait until it has ended."""
     task.cancel()
     await asyncio.wait({task})
-
-
-def _reserve(store: SqliteInbox | SqliteDedupe, loop: asyncio.AbstractEventLoop) -> None:
-    """Note that a receiver uses a store, which another one would close under it.
-
-    Raises:
-        WrongState: another receiver uses it; the locks of the files tell only objects apart.
-    """
-    other = _IN_USE.get(store)
-    if other is not None and not other.is_closed():
-        raise WrongState(f"the {type(store).__name__} is used by another receiver; give each receiver one of its own")
-    _IN_USE[store] = loop

@@ -1,6 +1,7 @@
 """The settings of a receiver, checked once before a delivery needs them, and when it acknowledges."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Literal, TypedDict, get_args
 
 import attrs
@@ -165,10 +166,6 @@ def _has_room_for_one(settings: "ReceiverSettings", _: "attrs.Attribute[int]", m
         raise InvalidArgument("max_bytes", f"must be at least max_body, which is {settings.max_body:,}: give both")
 
 
-def _get_user(event: Event) -> str | None:
-    return event.user_id
-
-
 @attrs.frozen(kw_only=True)
 class ReceiverSettings:
     """The settings of a receiver, which `WebhookReceiver` describes."""
@@ -181,7 +178,7 @@ class ReceiverSettings:
     crc_key: SigningKey | None = attrs.field(validator=or_none(instance_of(SigningKey, "a SigningKey")))
     clock: Clock = attrs.field(validator=CLOCK)
     workers: int = attrs.field(default=8, validator=COUNT)
-    order_by: Callable[[Event], str | None] = attrs.field(default=_get_user, validator=PLAIN_FUNCTION)
+    order_by: Callable[[Event], str | None] = attrs.field(default=attrgetter("user_id"), validator=PLAIN_FUNCTION)
     on_error: OnError | None = attrs.field(default=None, validator=CALLBACK)
     dead_letter: DeadLetter | None = attrs.field(default=None, validator=CALLBACK)
     crc_signature: CrcSignature = attrs.field(default="ignore", validator=one_of(get_args(CrcSignature)))

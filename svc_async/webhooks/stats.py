@@ -11,7 +11,7 @@ import attrs
 from svc_async.clock import Clock, SystemClock
 from svc_async.events.models import Event
 from svc_async.monitoring import DeliveryEvent, HandlingEndedEvent, HandlingStartedEvent, Subscribers
-from svc_async.printable import clean
+from svc_async.webhooks.log_lines import name_type
 from svc_async.webhooks.verification import RejectReason
 
 __all__ = ["Counters", "Health", "Stats"]
@@ -20,7 +20,6 @@ EndHandling = Callable[[int, BaseException | None, str | None], None]
 """Reports that handlers have returned: how many, or which error ended them, and the name of the one that raised it."""
 
 _SAMPLES = 1024
-_SHOWN = 100  # characters of a type of event
 _FAILS_FOR = timedelta(minutes=1)
 _VALID_FOR = timedelta(hours=28)  # after its last validation a webhook becomes invalid (contract WH-28)
 
@@ -156,8 +155,8 @@ class Counters:
     def start_handling(self, event: Event, received_in: Context | None) -> EndHandling:
         """Report that the handlers of an event are called; return what reports that they have returned."""
         if not self.subscribers.functions:
-            return _ignore
-        event_type = clean(event.event_type[:_SHOWN])
+            return lambda _handlers, _error, _handler: None
+        event_type = name_type(event)
         began, started = self.clock.monotonic(), self.clock.now()
         self.subscribers.notify(HandlingStartedEvent(event_type=event_type, context=received_in))
 
@@ -197,22 +196,15 @@ class Counters:
     def health(self, *, running: bool, now: datetime) -> Health:
         """Return the current health."""
         valid = None if self.last_crc_ok is None else now - self.last_crc_ok <= _VALID_FOR
+        failed, accepted = self.last_failure, self.last_event
+        fails = failed is not None and now - failed <= _FAILS_FOR and (accepted is None or accepted < failed)
         return Health(
             running=running,
-            accepting=running and not self._fails(now),
+            accepting=running and not fails,
             last_crc_ok=self.last_crc_ok,
             last_event=self.last_event,
             probably_valid=valid,
         )
-
-    def _fails(self, now: datetime) -> bool:
-        """Return whether a delivery could not be recorded of late, and none was accepted since."""
-        failed, accepted = self.last_failure, self.last_event
-        return failed is not None and now - failed <= _FAILS_FOR and (accepted is None or accepted < failed)
-
-
-def _ignore(_: int, __: BaseException | None, ___: str | None) -> None:
-    """Report nothing."""
 
 
 def _quantile(ordered: list[float], share: float) -> float:

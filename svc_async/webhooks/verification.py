@@ -35,6 +35,7 @@ __all__ = [
     "check_keys",
     "diagnose_crc",
     "diagnose_signature",
+    "name_keys",
     "parse_fields",
     "reject",
     "unwrap",
@@ -366,7 +367,9 @@ class Verifier:
         Raises:
             Rejected: the query has no token that may be signed, or its own signature is rejected.
         """
-        if self.crc_signature == "require" or (self.crc_signature == "verify_if_present" and self._is_signed(fields)):
+        if self.crc_signature == "require" or (
+            self.crc_signature == "verify_if_present" and any(values for _, values in self._signatures(fields))
+        ):
             self.verify(raw_query, fields)
         try:
             body = crc_answer(self.crc_key, crc_token(raw_query))
@@ -417,7 +420,10 @@ class Verifier:
         self.check_encoding(fields)
         for name, value in fields:
             if name == "content-length":
-                self.check_size(_parse_length(value))
+                try:
+                    self.check_size(int(value))
+                except ValueError:
+                    raise Rejected(RejectReason.BROKEN) from None
         signatures = [value for _, values in self._signatures(fields) for value in values]
         if not any(map(is_signature, signatures)):
             raise Rejected(_diagnose(signatures))
@@ -439,9 +445,6 @@ class Verifier:
         """
         if size > self.max_body:
             raise Rejected(RejectReason.TOO_LARGE)
-
-    def _is_signed(self, fields: Fields) -> bool:
-        return any(values for _, values in self._signatures(fields))
 
     def _signatures(self, fields: Fields) -> Iterator[tuple[SigningKey, list[str]]]:
         for key in self.keys:
@@ -495,6 +498,25 @@ def check_keys(keys: object) -> tuple[SigningKey, ...]:
     return found
 
 
+def name_keys(keys: Sequence[SigningKey]) -> Mapping[SigningKey, tuple[str, str]]:
+    """Return the id of each signing key and the app that it stands for, empty for the first.
+
+    Raises:
+        InvalidArgument: there are several keys, and one lacks its app or has the id of another.
+    """
+    if len(keys) > 1 and not all(key.app for key in keys):
+        raise InvalidArgument(
+            "keys",
+            "must each name their app, since there are several: SigningKey(secret, app=NAME), with the same name for a "
+            "former secret",
+        )
+    ids = [key.key_id or f"key-{position}" for position, key in enumerate(keys, 1)]
+    if len({*ids}) < len(ids):
+        raise InvalidArgument("keys", "must not have the same key_id")
+    first = keys[0].app
+    return {key: (key_id, "" if key.app == first else str(key.app)) for key, key_id in zip(keys, ids, strict=True)}
+
+
 def parse_fields(headers: Headers) -> Fields:
     """Parse header fields, in one pass: a framework may provide an iterator.
 
@@ -514,13 +536,6 @@ def _decode(value: str | bytes) -> str:
     if not isinstance(value, str):
         raise TypeError("a name or a value of a header is text")
     return value
-
-
-def _parse_length(value: str) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        raise Rejected(RejectReason.BROKEN) from None
 
 
 def _diagnose(signatures: Sequence[str]) -> RejectReason:

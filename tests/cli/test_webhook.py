@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from svc_async.webhooks import SigningKey, WebhookReceiver
-from svc_async.webhooks.adapters.aiohttp import serve
+from svc_async.webhooks.receiver import serve
 from svc_async.webhooks.testing import build_crc, build_delivery
 from tests.support.command import Call, Command, Ended
 from tests.support.event_samples import activity

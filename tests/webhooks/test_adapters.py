@@ -9,8 +9,7 @@ import pytest
 from aiohttp import web
 
 from svc_async.webhooks import Ack, MemoryDedupe, SqliteInbox, WebhookReceiver
-from svc_async.webhooks.adapters.aiohttp import serve
-from svc_async.webhooks.adapters.asgi import AsgiApp
+from svc_async.webhooks.receiver import AsgiApp, serve
 from svc_async.webhooks.testing import build_crc
 from tests.support.deliveries import KEY, delivery
 from tests.support.receivers import PATH, SERVERS, create_sender, exchange_raw

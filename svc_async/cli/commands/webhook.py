@@ -20,9 +20,8 @@ from svc_async.errors import InvalidArgument
 from svc_async.events.models import Event
 from svc_async.printable import clean
 from svc_async.private_files import create_folder, write_private
-from svc_async.webhooks.adapters.aiohttp import serve
-from svc_async.webhooks.delivery import DeliveryContext
-from svc_async.webhooks.receiver import WebhookReceiver
+from svc_async.webhooks.dispatch import DeliveryContext
+from svc_async.webhooks.receiver import WebhookReceiver, serve
 from svc_async.webhooks.stats import Stats
 from svc_async.webhooks.verification import diagnose_signature
 from svc_async.wire.hmac_sha256 import sign as sign_body

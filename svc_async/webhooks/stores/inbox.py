@@ -1,5 +1,6 @@
 """Events that are stored before they are acknowledged, and stay until they are handled."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
@@ -61,28 +62,30 @@ class WaitingEvent:
     attempts: int
 
 
-class Inbox(Protocol):
+class Inbox(ABC):
     """Stores events. One of your own is a subclass, which has the defaults of what it does not override.
 
     A receiver enters and leaves an inbox that is an async context manager.
     """
 
+    @abstractmethod
     async def store(self, events: Sequence[StoredEvent]) -> Mapping[str, int] | None:
         """Store all of the events or none; when this returns they are durable. Skip those that are stored already.
 
         An inbox that counts attempts returns those of the events that were stored already, by their keys.
         """
 
+    @abstractmethod
     async def remove(self, key: str) -> None:
         """Remove an event."""
 
+    @abstractmethod
     async def load(self) -> Sequence[StoredEvent]:
         """Return the stored events in the order in which they were received.
 
         An inbox with a `load_interval` returns a part of them, so that any number takes bounded memory: the oldest that
         it has not returned before and that belong to no running receiver. A receiver calls it again when it has room.
         """
-        ...
 
     @property
     def load_interval(self) -> float | None:
@@ -107,7 +110,7 @@ class Inbox(Protocol):
         del keys  # nothing was counted
 
 
-class EventStore(DedupeStore, Inbox, Protocol):
+class EventStore(DedupeStore, Inbox):
     """An inbox and a dedupe store in one."""
 
 

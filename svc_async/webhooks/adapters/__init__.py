@@ -1,1 +1,0 @@
-"""Adapters that serve a receiver with a web framework."""
