@@ -8,7 +8,7 @@ from uuid import uuid4
 from benchmarks.measure import Figure, Scale, at_most
 from svc_async.state import SharedState
 from svc_async.state.limits.holding import LeaseReport, LeaseRequest, SharedLimit
-from svc_async.state.limits.postgres_leases import PostgresLeases
+from svc_async.state.limits.postgres_leases import fetch_lease
 from tests.campaigns.limits.controls import lease_by_model
 from tests.campaigns.limits.simulation import Simulation, simulate
 from tests.support.postgres import start_postgres
@@ -55,7 +55,6 @@ def _make_report(answered: int, new: int) -> LeaseReport:
 async def _measure_time(job: str, pause: float, count: int) -> Figure:
     with start_postgres() as url:
         async with SharedState.open(url, schema=f"bench_{uuid4().hex}") as state:
-            source = PostgresLeases(state.connect)
             limit = SharedLimit(bucket=uuid4(), name="benchmark", limit=_FAST_LIMIT, period=_MINUTE, headroom=970_000)
             processes = [uuid4() for _ in range(4)]
             answered = dict.fromkeys(processes, 0)
@@ -67,7 +66,9 @@ async def _measure_time(job: str, pause: float, count: int) -> Figure:
                 answered[process] += new
                 report = _make_report(answered[process], new)
                 began = time.perf_counter()
-                lease = await source.lease(LeaseRequest(limit=limit, process=process, bulk=5, report=report))
+                lease = await fetch_lease(
+                    state.connect, LeaseRequest(limit=limit, process=process, bulk=5, report=report)
+                )
                 times.append(1_000 * (time.perf_counter() - began))
                 unanswered[process] = lease.granted
                 await asyncio.sleep(pause)

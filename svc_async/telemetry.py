@@ -134,44 +134,34 @@ class ReceiverTelemetry:
         span.end()
 
 
-class _Backlog:
-    """The receivers of one meter, which has each of its instruments once, and so for all of them together."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.receivers = WeakSet[WebhookReceiver]()
-        meter.create_observable_gauge(
-            "svc_async.receiver.lag",
-            [self._observe_lag],
-            "s",
-            "How long ago the oldest event was received that is accepted and not handled.",
-        )
-        meter.create_observable_gauge(
-            "svc_async.receiver.waiting",
-            [self._observe_waiting],
-            "{event}",
-            "Events that are accepted and not handled.",
-        )
-
-    def _observe_lag(self, _: CallbackOptions) -> Iterable[Observation]:
-        lags = [receiver.stats.lag for receiver in self.receivers]
-        return [Observation(max(lags))] if lags else []
-
-    def _observe_waiting(self, _: CallbackOptions) -> Iterable[Observation]:
-        counts = [receiver.stats.waiting for receiver in self.receivers]
-        return [Observation(sum(counts))] if counts else []
-
-
-_backlogs: "WeakKeyDictionary[Meter, _Backlog]" = WeakKeyDictionary()
+_receivers: "WeakKeyDictionary[Meter, WeakSet[WebhookReceiver]]" = WeakKeyDictionary()
 
 
 def observe_backlog(receiver: WebhookReceiver, meter: Meter) -> Callable[[], None]:
     """Report the lag and the waiting events of a receiver whenever metrics are read; return what ends this."""
-    backlog = _backlogs.get(meter)
-    if backlog is None:
-        backlog = _backlogs[meter] = _Backlog(meter)
-    receivers = backlog.receivers
+    receivers = _receivers.get(meter)
+    if receivers is None:
+        receivers = _receivers[meter] = WeakSet()
+        _create_gauges(meter, receivers)
     receivers.add(receiver)
-    return lambda: receivers.discard(receiver)
+    return partial(receivers.discard, receiver)
+
+
+def _create_gauges(meter: Meter, receivers: "WeakSet[WebhookReceiver]") -> None:
+    """Create the gauges of the receivers of a meter: each has one value for all of them."""
+
+    def observe_lag(_: CallbackOptions) -> Iterable[Observation]:
+        lags = [receiver.stats.lag for receiver in receivers]
+        return [Observation(max(lags))] if lags else []
+
+    def observe_waiting(_: CallbackOptions) -> Iterable[Observation]:
+        counts = [receiver.stats.waiting for receiver in receivers]
+        return [Observation(sum(counts))] if counts else []
+
+    lag = "How long ago the oldest event was received that is accepted and not handled."
+    meter.create_observable_gauge("svc_async.receiver.lag", [observe_lag], "s", lag)
+    waiting = "Events that are accepted and not handled."
+    meter.create_observable_gauge("svc_async.receiver.waiting", [observe_waiting], "{event}", waiting)
 
 
 _FIRST_ERROR: Final = 400
@@ -229,16 +219,13 @@ class SessionTelemetry:
         if error_type is not None:
             common["error.type"] = error_type
         self._duration.record(event.seconds - event.waited, common)
-        self._trace(event, f"{event.method} {event.path}", common, is_error=bool(error_type))
-
-    def _trace(self, event: CallEvent, name: str, common: Attributes, *, is_error: bool) -> None:
         span = self._tracer.start_span(
-            name,
+            f"{event.method} {event.path}",
             kind=SpanKind.CLIENT,
             attributes={**common, **_describe(event)},
             start_time=to_nanoseconds(event.started + timedelta(seconds=event.waited)),
         )
-        if is_error:
+        if error_type is not None:
             span.set_status(StatusCode.ERROR)
         span.end(to_nanoseconds(event.started + timedelta(seconds=event.seconds)))
 
@@ -300,9 +287,10 @@ def _describe(event: CallEvent) -> Attributes:
     port = f":{event.port}" if event.port not in {80, 443} else ""
     scheme = "https" if event.is_secure else "http"
     host = f"[{event.host}]" if ":" in event.host else event.host
+    # Identifiers are left out, as the conventions ask for what is sensitive.
+    path = "/".join("REDACTED" if part.startswith(("{", "...")) else part for part in event.path.split("/"))
     more: Attributes = {
-        # Identifiers are left out, as the conventions ask for what is sensitive.
-        "url.full": f"{scheme}://{host}{port}{event.base_path}{_redact(event.path)}",
+        "url.full": f"{scheme}://{host}{port}{event.base_path}{path}",
         "http.request.body.size": event.bytes_sent,
         "http.response.body.size": event.bytes_received,
     }
@@ -314,10 +302,6 @@ def _describe(event: CallEvent) -> Attributes:
     if event.request_id:
         more["svc_async.request_id"] = clean(event.request_id[:_SHOWN])
     return more
-
-
-def _redact(path: str) -> str:
-    return "/".join("REDACTED" if part.startswith(("{", "...")) else part for part in path.split("/"))
 
 
 _TARGET = instance_of(Session | WebhookReceiver, "a Session or a WebhookReceiver")
@@ -356,10 +340,10 @@ def instrument(
     if isinstance(target, WebhookReceiver):
         ends.append(observe_backlog(target, meter))
     _instrumented.add(target)
-    return partial(_end, target, ends)
 
+    def end() -> None:
+        for each in ends:
+            each()
+        _instrumented.discard(target)
 
-def _end(target: Session | WebhookReceiver, ends: Iterable[Callable[[], None]]) -> None:
-    for end in ends:
-        end()
-    _instrumented.discard(target)
+    return end

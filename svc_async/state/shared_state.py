@@ -252,11 +252,11 @@ class SharedState:
             required: whether the state must be open when the governor is entered; otherwise it is opened as soon as the
                 database can be reached, and until then the process counts by itself.
         """
-        from svc_async.state.limits.postgres_leases import PostgresLeases  # noqa: PLC0415 - not every state has limits
+        from svc_async.state.limits.postgres_leases import fetch_lease  # noqa: PLC0415 - not every state has limits
         from svc_async.state.limits.store import SharedWindows  # noqa: PLC0415 - likewise
 
-        source = PostgresLeases(partial(self.connect, reopen=not required))
-        windows = SharedWindows(source, clock=clock, required=required)
+        connect = partial(self.connect, reopen=not required)
+        windows = SharedWindows(connect, partial(fetch_lease, connect), clock=clock, required=required)
         self._windows.add(windows)
         return windows
 

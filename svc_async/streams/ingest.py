@@ -4,33 +4,40 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Literal
 
 import attrs
 
 from svc_async.clock import Clock
+from svc_async.engine.transport import OpenStream
 from svc_async.errors import InvalidArgument, StreamDropped, StreamOverflow
 from svc_async.events.models import Event, UnknownEvent
 from svc_async.events.parser import estimate_memory, parse_events
 from svc_async.streams.lines import LineSplitter, OverlongLine, RecentKeys, parse_disconnect
 from svc_async.streams.states import Checkpoint, MalformedLine, StreamStats
 
-__all__ = ["Buffer", "Connection", "EventIngest", "Overflow", "QueuedEvent"]
+__all__ = ["Buffer", "EventIngest", "Overflow", "QueuedEvent"]
 
-
-class _Sized(Protocol):
-    @property
-    def size(self) -> int:
-        """Bytes of memory that it takes."""
-        ...
-
-
-T = TypeVar("T", bound=_Sized)
 
 Overflow = Literal["block", "drop_oldest", "error"]
 
 
+_log = logging.getLogger("svc_async")
 _NEARLY_FULL = 0.8
+
+
+@attrs.frozen
+class QueuedEvent:
+    """An event in the queue, with the checkpoint that holds once it is taken and the time it was read.
+
+    Attributes:
+        size: an estimate of the bytes of memory that it takes.
+    """
+
+    event: Event
+    checkpoint: Checkpoint
+    read_at: float
+    size: int
 
 
 class _End:
@@ -40,24 +47,24 @@ class _End:
 _END = _End()
 
 
-class Buffer(Generic[T]):
-    """A queue of limited size, which takes at least one item, however large.
+class Buffer:
+    """A queue of limited size, which takes at least one event, however large.
 
     Args:
-        max_items: the maximum number of items.
+        max_items: the maximum number of events.
         max_bytes: the maximum of their sizes together.
-        overflow: what `put` does when the queue is full: `block` waits, `drop_oldest` discards the oldest item,
+        overflow: what `put` does when the queue is full: `block` waits, `drop_oldest` discards the oldest event,
             `error` raises.
-        on_drop: called for every item that is discarded.
+        stats: counts what is discarded.
     """
 
-    def __init__(self, max_items: int, max_bytes: int, overflow: Overflow, *, on_drop: Callable[[], object]) -> None:
+    def __init__(self, max_items: int, max_bytes: int, overflow: Overflow, stats: StreamStats) -> None:
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._bytes = 0
         self._overflow = overflow
-        self._on_drop = on_drop
-        self._items: asyncio.Queue[T | _End] = asyncio.Queue()
+        self._stats = stats
+        self._items: asyncio.Queue[QueuedEvent | _End] = asyncio.Queue()
         self._has_room = asyncio.Event()
         self._is_ended = False
         self._has_warned = False
@@ -65,19 +72,31 @@ class Buffer(Generic[T]):
     def __len__(self) -> int:
         return self._items.qsize() - self._is_ended
 
-    async def put(self, item: T) -> None:
+    async def put(self, item: QueuedEvent) -> None:
         """Add an item, applying the overflow policy if the queue is full.
 
         Raises:
             StreamOverflow: the queue is full, and the policy is `error`.
         """
         while len(self) and (len(self) >= self._max_items or self._bytes + item.size > self._max_bytes):
-            await self._make_room()
+            if self._overflow == "error":
+                raise StreamOverflow(queue_size=len(self), queue_bytes=self._bytes)
+            if self._overflow == "drop_oldest":
+                oldest = self._items.get_nowait()
+                self._bytes -= 0 if isinstance(oldest, _End) else oldest.size
+                self._stats.dropped += 1
+            else:
+                self._has_room.clear()
+                await self._has_room.wait()
         self._items.put_nowait(item)
         self._bytes += item.size
-        self._warn_if_nearly_full()
+        share = max(len(self) / self._max_items, self._bytes / self._max_bytes)
+        if share >= _NEARLY_FULL and not self._has_warned:
+            full = "stream queue is filling up: %d of %d events and %d of %d bytes are waiting"
+            _log.warning(full, len(self), self._max_items, self._bytes, self._max_bytes)
+        self._has_warned = share >= _NEARLY_FULL
 
-    async def get(self) -> T | None:
+    async def get(self) -> QueuedEvent | None:
         """Remove and return the oldest item, waiting for one; return None after the last."""
         item = await self._items.get()
         if isinstance(item, _End):
@@ -99,51 +118,6 @@ class Buffer(Generic[T]):
             self._items.get_nowait()
         self._bytes = 0
 
-    async def _make_room(self) -> None:
-        if self._overflow == "error":
-            raise StreamOverflow(queue_size=len(self), queue_bytes=self._bytes)
-        if self._overflow == "drop_oldest":
-            oldest = self._items.get_nowait()
-            self._bytes -= 0 if isinstance(oldest, _End) else oldest.size
-            self._on_drop()
-        else:
-            self._has_room.clear()
-            await self._has_room.wait()
-
-    def _warn_if_nearly_full(self) -> None:
-        """Log a warning, once each time that the queue becomes nearly full."""
-        share = max(len(self) / self._max_items, self._bytes / self._max_bytes)
-        is_nearly_full = share >= _NEARLY_FULL
-        if is_nearly_full and not self._has_warned:
-            full = "stream queue is filling up: %d of %d events and %d of %d bytes are waiting"
-            _log.warning(full, len(self), self._max_items, self._bytes, self._max_bytes)
-        self._has_warned = is_nearly_full
-
-
-_log = logging.getLogger("svc_async")
-
-
-class Connection(Protocol):
-    """An open stream."""
-
-    async def read_chunk(self) -> bytes:
-        """Wait for bytes and return all that have arrived; an empty result is the end."""
-        ...
-
-
-@attrs.frozen
-class QueuedEvent:
-    """An event in the queue, with the checkpoint that holds once it is taken and the time it was read.
-
-    Attributes:
-        size: an estimate of the bytes of memory that it takes.
-    """
-
-    event: Event
-    checkpoint: Checkpoint
-    read_at: float
-    size: int
-
 
 @attrs.define(eq=False, kw_only=True)
 class EventIngest:
@@ -155,7 +129,7 @@ class EventIngest:
         pending: the start times of the gaps whose replay is not complete.
     """
 
-    buffer: Buffer[QueuedEvent]
+    buffer: Buffer
     recent_keys: RecentKeys
     stats: StreamStats
     clock: Clock
@@ -171,7 +145,7 @@ class EventIngest:
         return min([self.watermark or self.clock.now(), *self.pending])
 
     async def read(
-        self, connection: Connection, *, on_chunk: Callable[[datetime], object], until_quiet: bool = False
+        self, connection: OpenStream, *, on_chunk: Callable[[datetime], object], until_quiet: bool = False
     ) -> None:
         """Read a connection until it ends.
 
@@ -199,7 +173,7 @@ class EventIngest:
         finally:
             self.stats.partial_lines += splitter.finish() > 0
 
-    async def _read_chunk(self, connection: Connection) -> bytes:
+    async def _read_chunk(self, connection: OpenStream) -> bytes:
         try:
             async with self.clock.timeout(self.stall_timeout):
                 return await connection.read_chunk()
@@ -213,17 +187,14 @@ class EventIngest:
         elif not line.strip():
             self.stats.heartbeats += 1
         else:
-            await self._parse_line(line)
-
-    async def _parse_line(self, line: bytes) -> None:
-        try:
-            events = parse_events(line)
-        except InvalidArgument as error:
-            self._report_malformed(line, len(line), error.rule)
-            return
-        size = estimate_memory(line) // len(events)
-        for event in events:
-            await self._enqueue(event, size)
+            try:
+                events = parse_events(line)
+            except InvalidArgument as error:
+                self._report_malformed(line, len(line), error.rule)
+                return
+            size = estimate_memory(line) // len(events)
+            for event in events:
+                await self._enqueue(event, size)
 
     async def _enqueue(self, event: Event, size: int) -> None:
         if isinstance(event, UnknownEvent) and (error := parse_disconnect(event.raw)) is not None:

@@ -25,7 +25,11 @@ _MOST_REASONS = 100
 
 def parse_disconnect(raw: Mapping[str, Any]) -> SvcError | None:
     """Return the error that a line reports about its connection, or None if the line is an event."""
-    details = [_parse_detail(error) for error in islice(_find_errors(raw), _MOST_REASONS)]
+    details = []
+    for error in islice(_find_errors(raw), _MOST_REASONS):
+        codes = (error.get(name) for name in (*_REASON_FIELDS, "title"))
+        code = str(next(filter(None, codes), ""))
+        details.append(ErrorDetail(code=code, message=str(error.get("detail") or "")))
     if not details or "data" in raw:
         return None
     if any(detail.code == TooManyConnections.name for detail in details):
@@ -36,17 +40,10 @@ def parse_disconnect(raw: Mapping[str, Any]) -> SvcError | None:
 def _find_errors(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     errors = raw.get("errors")
     for error in errors if isinstance(errors, list) else [raw]:
-        if isinstance(error, Mapping) and _is_disconnect(error):
+        if isinstance(error, Mapping) and (
+            error.get("title") in _TITLES or any(name in error for name in _REASON_FIELDS)
+        ):
             yield error
-
-
-def _is_disconnect(error: Mapping[str, Any]) -> bool:
-    return error.get("title") in _TITLES or any(name in error for name in _REASON_FIELDS)
-
-
-def _parse_detail(error: Mapping[str, Any]) -> ErrorDetail:
-    codes = (error.get(name) for name in (*_REASON_FIELDS, "title"))
-    return ErrorDetail(code=str(next(filter(None, codes), "")), message=str(error.get("detail") or ""))
 
 
 @attrs.define
@@ -100,7 +97,9 @@ class LineSplitter:
         self._append(first)
         lines: list[bytes | OverlongLine] = []
         for piece in others:
-            lines.append(self._complete_line())
+            line = bytes(self._rest)
+            size = self.finish()
+            lines.append(OverlongLine(size) if size > self.max_line_bytes else line.removesuffix(b"\r"))
             self._append(piece)
         return lines
 
@@ -114,8 +113,3 @@ class LineSplitter:
         self._size += len(piece)
         if self._size <= self.max_line_bytes:
             self._rest += piece
-
-    def _complete_line(self) -> bytes | OverlongLine:
-        line = bytes(self._rest)
-        size = self.finish()
-        return OverlongLine(size) if size > self.max_line_bytes else line.removesuffix(b"\r")

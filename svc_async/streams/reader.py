@@ -19,9 +19,10 @@ from datetime import datetime, timedelta
 import attrs
 
 from svc_async.clock import Clock
+from svc_async.engine.transport import OpenStream
 from svc_async.errors import ApiError, BadRequest, Forbidden, StreamDropped, StreamOverflow, SvcError
 from svc_async.monitoring import StreamGapEvent, StreamStateEvent, Subscribers
-from svc_async.streams.ingest import Connection, EventIngest
+from svc_async.streams.ingest import EventIngest
 from svc_async.streams.reconnect_policy import ReconnectPolicy, Reconnects
 from svc_async.streams.recovery import (
     BACKFILL_REACH,
@@ -57,7 +58,7 @@ class StreamSource:
         max_connections: how many may be open at once.
     """
 
-    connect: Callable[[Mapping[str, Param]], AbstractAsyncContextManager[Connection]]
+    connect: Callable[[Mapping[str, Param]], AbstractAsyncContextManager[OpenStream]]
     max_connections: int
 
 
@@ -136,28 +137,22 @@ class ReconnectingReader:
         self._is_requesting_backfill = bool(params)
         async with self.source.connect(params) as connection:
             self._is_requesting_backfill = False
-            self._on_open()
+            self._opened_at = self.clock.monotonic()
+            self.ingest.stats.connects += 1
+            self.ingest.watermark = self.ingest.watermark or self.clock.now()
+            self.change_state(StreamState.OPEN)
+            self.opened.set()
             for gap in gaps:
-                self._start_recovery(gap, replays)
+                if gap.recovery is GapRecovery.REPLAY:
+                    replays.create_task(self._replay_gap(gap))
+                else:
+                    self._report_gap(gap)
             await self.ingest.read(connection, on_chunk=self._advance_watermark)
         raise StreamDropped("the stream ended")
 
     def _find_gaps(self, reach: timedelta) -> tuple[Gap, ...]:
         start = self.ingest.watermark
         return () if start is None else find_gaps(start, self.clock.now(), reach=reach)
-
-    def _on_open(self) -> None:
-        self._opened_at = self.clock.monotonic()
-        self.ingest.stats.connects += 1
-        self.ingest.watermark = self.ingest.watermark or self.clock.now()
-        self.change_state(StreamState.OPEN)
-        self.opened.set()
-
-    def _start_recovery(self, gap: Gap, replays: asyncio.TaskGroup) -> None:
-        if gap.recovery is GapRecovery.REPLAY:
-            replays.create_task(self._replay_gap(gap))
-        else:
-            self._report_gap(gap)
 
     def _advance_watermark(self, arrived_at: datetime) -> None:
         if self._connection_age() >= self.reconnects.min_age:
@@ -188,21 +183,16 @@ class ReconnectingReader:
         """Recover a gap by replays, one gap at a time, and report the result."""
         self.ingest.pending.append(gap.start)
         self.ingest.watermark = gap.end
+        policy, failures = ReconnectPolicy(self.reconnects), 0
         async with self._replay_lock:
-            error = await self._replay_with_retries(gap)
+            while (error := await self._replay_once(gap)) is not None:
+                failures += 1
+                delay = self._next_delay(error, policy, age=0.0)
+                if delay is None or failures == _MAX_REPLAYS:
+                    break
+                await self.clock.sleep(delay)
         self.ingest.pending.remove(gap.start)
         self._report_gap(attrs.evolve(gap, recovery=GapRecovery.NONE, error=error) if error else gap)
-
-    async def _replay_with_retries(self, gap: Gap) -> SvcError | None:
-        """Replay a gap, and return the last error if every attempt failed."""
-        policy, failures = ReconnectPolicy(self.reconnects), 0
-        while (error := await self._replay_once(gap)) is not None:
-            failures += 1
-            delay = self._next_delay(error, policy, age=0.0)
-            if delay is None or failures == _MAX_REPLAYS:
-                break
-            await self.clock.sleep(delay)
-        return error
 
     async def _replay_once(self, gap: Gap) -> SvcError | None:
         try:
@@ -225,15 +215,10 @@ class ReconnectingReader:
             return False
         if not isinstance(error, BadRequest | Forbidden):
             return False
-        self._disable_recovery(error)
+        if self.reach:  # a service that refuses these unspecified parameters once always does
+            self.reach, self._recovery_error = NO_REACH, error
+            _log.warning("the service refused to recover missed events, which are no longer requested: %s", error)
         return True
-
-    def _disable_recovery(self, error: SvcError) -> None:
-        """Stop requesting missed events: a service that refuses these unspecified parameters once always does."""
-        if not self.reach:
-            return
-        self.reach, self._recovery_error = NO_REACH, error
-        _log.warning("the service refused to recover missed events, which are no longer requested: %s", error)
 
     def _report_gap(self, gap: Gap) -> None:
         if gap.recovery is GapRecovery.NONE:

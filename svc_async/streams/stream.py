@@ -12,11 +12,12 @@ import attrs
 
 from svc_async.clock import Clock
 from svc_async.engine.pipeline import Pipeline
+from svc_async.engine.transport import OpenStream
 from svc_async.errors import Hint, InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.router import EventRouter
 from svc_async.monitoring import StreamLagEvent, Subscribers
-from svc_async.streams.ingest import Buffer, Connection, EventIngest, Overflow, QueuedEvent
+from svc_async.streams.ingest import Buffer, EventIngest, Overflow, QueuedEvent
 from svc_async.streams.lines import RecentKeys
 from svc_async.streams.reader import ReconnectingReader, StreamObservers, StreamSource
 from svc_async.streams.reconnect_policy import Reconnects
@@ -106,15 +107,16 @@ class EventStream:
         self._subscribers = subscribers or Subscribers()
         self._lag_due = -inf
         self._stats = StreamStats()
-        self._buffer: Buffer[QueuedEvent] = Buffer(
-            settings.queue_size, settings.queue_bytes, settings.overflow, on_drop=self._count_drop
-        )
+        self._buffer = Buffer(settings.queue_size, settings.queue_bytes, settings.overflow, self._stats)
         self._checkpoint = settings.since
         self._is_handling = False
         self._is_left = False
+        keys = RecentKeys(RECENT_KEYS if settings.dedupe else 0)
+        if settings.since is not None and settings.since.key is not None:
+            keys.add(settings.since.key)
         ingest = EventIngest(
             buffer=self._buffer,
-            recent_keys=_build_recent_keys(settings),
+            recent_keys=keys,
             stats=self._stats,
             clock=clock,
             stall_timeout=settings.stall_timeout,
@@ -149,7 +151,7 @@ class EventStream:
             settings: the settings.
         """
 
-        def connect(params: Mapping[str, Param]) -> AbstractAsyncContextManager[Connection]:
+        def connect(params: Mapping[str, Param]) -> AbstractAsyncContextManager[OpenStream]:
             return pipeline.stream(route(**params), timeout=settings.stall_timeout)
 
         return cls(
@@ -287,16 +289,6 @@ class EventStream:
             raise
         except BaseException as problem:  # noqa: BLE001 - of `on_state`: raised like the others, unless one came before
             self._failure = self._failure or problem
-
-    def _count_drop(self) -> None:
-        self._stats.dropped += 1
-
-
-def _build_recent_keys(settings: StreamSettings) -> RecentKeys:
-    keys = RecentKeys(RECENT_KEYS if settings.dedupe else 0)
-    if settings.since is not None and settings.since.key is not None:
-        keys.add(settings.since.key)
-    return keys
 
 
 def _find_first_error(error: BaseException) -> BaseException:

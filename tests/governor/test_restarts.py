@@ -150,7 +150,8 @@ async def test_a_limit_that_is_not_known_yet_needs_no_times(clock: DrivenClock) 
 
 
 async def test_a_store_that_outlives_the_process_has_counted_them(clock: DrivenClock) -> None:
-    governor = Governor(windows=SharedWindows(ModelLeases(clock), clock=clock), clock=clock)
+    leases = ModelLeases(clock)
+    governor = Governor(windows=SharedWindows(leases.open, leases.lease, clock=clock), clock=clock)
     governor.restore(ACCOUNTS, user="ann", sent_at=[EPOCH] * 5)
 
     assert find_bucket(governor).used == 0

@@ -20,7 +20,12 @@ LIMIT = 120
 def make_governors(clock: DrivenClock, leases: ModelLeases) -> list[Governor]:
     limits = change_limit(LIMITS, "ads.audience_users", requests=LIMIT)
     return [
-        Governor(limits=limits, clock=clock, rng=random.Random(seed), windows=SharedWindows(leases, clock=clock))
+        Governor(
+            limits=limits,
+            clock=clock,
+            rng=random.Random(seed),
+            windows=SharedWindows(leases.open, leases.lease, clock=clock),
+        )
         for seed in range(2)
     ]
 

@@ -49,7 +49,7 @@ def make_governors(
             limits=limits,
             clock=clock,
             rng=random.Random(seed),
-            windows=SharedWindows(leases, clock=clock),
+            windows=SharedWindows(leases.open, leases.lease, clock=clock),
             headroom=headroom,
         )
         for seed in range(count)
@@ -393,7 +393,10 @@ async def test_a_request_that_would_wait_too_long_is_refused_at_once(clock: Driv
 async def test_who_waits_for_the_turns_of_others_is_told_of_the_limit(clock: DrivenClock, leases: ModelLeases) -> None:
     limits = change_limit(LIMITS, "ads.reads.account", requests=2_000)
     governors = [
-        Governor(limits=limits, clock=clock, windows=SharedWindows(leases, clock=clock), max_wait=5.0) for _ in range(2)
+        Governor(
+            limits=limits, clock=clock, windows=SharedWindows(leases.open, leases.lease, clock=clock), max_wait=5.0
+        )
+        for _ in range(2)
     ]
     errors: list[WouldWaitTooLong] = []
 
@@ -421,7 +424,9 @@ async def test_those_who_wait_are_judged_by_their_places_after_the_first_answer(
     clock: DrivenClock, leases: ModelLeases, is_guess: bool
 ) -> None:
     limits = LIMITS if is_guess else change_limit(LIMITS, "ads.reads.account", requests=2_000)
-    governor = Governor(limits=limits, clock=clock, windows=SharedWindows(leases, clock=clock), max_wait=60.0)
+    governor = Governor(
+        limits=limits, clock=clock, windows=SharedWindows(leases.open, leases.lease, clock=clock), max_wait=60.0
+    )
     rejected_at: list[float] = []
     turns: list[datetime] = []
 

@@ -3,8 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-import attrs
-
 from svc_async.errors import UnusableState
 from svc_async.state.limits.holding import Lease, LeaseRequest
 from svc_async.store.postgres import Database
@@ -12,7 +10,7 @@ from svc_async.store.postgres import Database
 if TYPE_CHECKING:
     import asyncpg
 
-__all__ = ["PARAMETERS", "PostgresLeases", "list_arguments", "parse_lease"]
+__all__ = ["PARAMETERS", "fetch_lease", "list_arguments", "parse_lease"]
 
 PARAMETERS: Mapping[str, str] = {
     "p_bucket": "uuid",
@@ -44,37 +42,19 @@ PARAMETERS: Mapping[str, str] = {
 _STATEMENT = f"SELECT * FROM lease({', '.join(f'${number + 1}' for number in range(len(PARAMETERS)))})"  # noqa: S608 - no text from outside
 
 
-@attrs.frozen
-class PostgresLeases:
-    """Grants leases from the tables of a shared state.
+async def fetch_lease(connect: Callable[[], Awaitable[Database]], request: LeaseRequest) -> Lease:
+    """Return what is granted from the tables of a shared state.
 
-    Attributes:
-        connect: returns the connections.
+    Raises:
+        StateUnavailable: the database cannot be reached.
+        WrongState: the shared state is not open.
+        UnusableState: the function answered nothing.
     """
-
-    connect: Callable[[], Awaitable[Database]]
-
-    async def open(self) -> None:
-        """Connect.
-
-        Raises:
-            StateUnavailable: the database cannot be reached.
-            WrongState: the shared state is not open.
-        """
-        await self.connect()
-
-    async def lease(self, request: LeaseRequest) -> Lease:
-        """Return what is granted.
-
-        Raises:
-            StateUnavailable: the database cannot be reached.
-            UnusableState: the function answered nothing.
-        """
-        database = await self.connect()
-        row = await database.fetch_row_often(_STATEMENT, *list_arguments(request))
-        if row is None:
-            raise UnusableState(database.name, "grants no leases; recreate its tables")
-        return parse_lease(row)
+    database = await connect()
+    row = await database.fetch_row_often(_STATEMENT, *list_arguments(request))
+    if row is None:
+        raise UnusableState(database.name, "grants no leases; recreate its tables")
+    return parse_lease(row)
 
 
 def list_arguments(request: LeaseRequest) -> tuple[object, ...]:

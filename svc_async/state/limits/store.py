@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import blake2b
-from typing import Protocol
 from uuid import UUID
 from weakref import WeakKeyDictionary, ref
 
@@ -19,7 +18,7 @@ from svc_async.state.limits.holding import Holding, Lease, LeaseRequest, SharedL
 from svc_async.state.limits.leased_window import LeasedWindow
 from svc_async.store.postgres import KEPT_CONNECTIONS
 
-__all__ = ["LeaseSource", "SharedWindows"]
+__all__ = ["SharedWindows"]
 
 _log = logging.getLogger("svc_async")
 
@@ -58,42 +57,31 @@ class _AnswerTimer:
             self.on_end()
 
 
-class LeaseSource(Protocol):
-    """Grants leases, for all processes."""
-
-    async def open(self) -> None:
-        """Connect.
-
-        Raises:
-            StateUnavailable: it cannot be reached.
-        """
-
-    async def lease(self, request: LeaseRequest) -> Lease:
-        """Return what is granted.
-
-        Raises:
-            Exception: the shared count cannot be reached.
-        """
-        ...
-
-
 class SharedWindows(WindowStore):
     """Windows whose requests are counted over several processes.
 
     Attributes:
-        source: grants the leases.
-        is_degraded: the source cannot be reached, and every window keeps to its share of the limit.
+        is_degraded: the shared count cannot be reached, and every window keeps to its share of the limit.
     """
 
-    def __init__(self, source: LeaseSource, *, clock: Clock | None = None, required: bool = True) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[object]],
+        lease: Callable[[LeaseRequest], Awaitable[Lease]],
+        *,
+        clock: Clock | None = None,
+        required: bool = True,
+    ) -> None:
         """Start without windows.
 
         Args:
-            source: grants the leases.
+            connect: reaches the shared count, or raises `StateUnavailable`.
+            lease: returns what is granted; whatever it raises, the shared count cannot be reached.
             clock: the time; that of the governor.
-            required: whether the source must be reached when this is opened.
+            required: whether the shared count must be reached when this is opened.
         """
-        self.source = source
+        self._connect = connect
+        self._lease = lease
         self._required = required
         self.is_degraded = False
         self._clock = clock or SystemClock()
@@ -105,7 +93,7 @@ class SharedWindows(WindowStore):
         self._retry: Timer | None = None
 
     async def open(self) -> None:
-        """Connect to the source.
+        """Reach the shared count.
 
         Raises:
             SvcError: it must be reached, and cannot.
@@ -113,7 +101,7 @@ class SharedWindows(WindowStore):
         if not self._opened:
             self._turns = asyncio.Semaphore(KEPT_CONNECTIONS)  # of this event loop
         try:
-            await self.source.open()
+            await self._connect()
         except StateUnavailable as error:
             if self._required:
                 raise
@@ -172,7 +160,7 @@ class SharedWindows(WindowStore):
         try:
             async with self._turns:
                 timer.start()
-                lease = await self.source.lease(window.holding.make_request(demand, self._now()))
+                lease = await self._lease(window.holding.make_request(demand, self._now()))
         except Exception as error:  # noqa: BLE001 - whatever keeps the database from answering, calls go on
             self._degrade(str(error) if isinstance(error, SvcError) else type(error).__name__)
             window.degrade(self._now())
@@ -240,7 +228,7 @@ class SharedWindows(WindowStore):
         async with self._turns:
             now = self._now()
             window.holding.end(now)
-            await self.source.lease(window.holding.make_request(Demand(0, 0), now))
+            await self._lease(window.holding.make_request(Demand(0, 0), now))
 
     async def _end(self, tasks: "set[asyncio.Task[None]]") -> None:
         """Wait for tasks, but not for long; what they would have done is then given up."""

@@ -4,14 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
 from svc_async.ads.accounts import Account
 from svc_async.clock import SystemClock
+from svc_async.engine.transport import OpenStream
 from svc_async.events.parser import parse_events
-from svc_async.streams.ingest import Connection
 from svc_async.streams.reader import StreamSource
 from svc_async.streams.stream import EventStream, StreamSettings
 from svc_async.wire.envelope import Answer
@@ -42,8 +42,8 @@ async def follow(lines: int) -> int:
     flood = Flood(lines)
 
     @asynccontextmanager
-    async def connect(_: Mapping[str, Any]) -> AsyncIterator[Connection]:
-        yield flood
+    async def connect(_: Mapping[str, Any]) -> AsyncIterator[OpenStream]:
+        yield cast(OpenStream, flood)
 
     source = StreamSource(connect=connect, max_connections=1)
     settings = StreamSettings(recover="off", overflow="drop_oldest")
