@@ -52,7 +52,8 @@ async def run_postgres(folder: Path | None = None) -> AsyncGenerator[str]:
         StateUnavailable: the server cannot be started.
         UnusableState: its data belong to another version of PostgreSQL.
     """
-    folder = folder or _default_folder()
+    if folder is None:
+        folder = _ROOT_FOLDER if os.geteuid() == 0 and not os.environ.get("XDG_STATE_HOME") else state_folder()
     server = await in_thread(lambda: _Server.join(folder), undo=_leave)
     try:
         yield server.url
@@ -62,10 +63,6 @@ async def run_postgres(folder: Path | None = None) -> AsyncGenerator[str]:
 
 async def _leave(server: "_Server") -> None:
     await in_thread(server.leave)
-
-
-def _default_folder() -> Path:
-    return _ROOT_FOLDER if os.geteuid() == 0 and not os.environ.get("XDG_STATE_HOME") else state_folder()
 
 
 @attrs.frozen
@@ -95,7 +92,8 @@ class _Server:
                 fcntl.flock(users, fcntl.LOCK_SH)
         except OSError as error:
             raise StateUnavailable(_NAME, error.strerror or type(error).__name__) from None
-        return cls(_build_url(server), folder, users, server)
+        socket = quote(str(server.get_postmaster_info().socket_dir))
+        return cls(f"postgresql://postgres@/postgres?host={socket}", folder, users, server)
 
     def leave(self) -> None:
         """Stop the server unless others use it; if another process keeps the lock, it goes on until somebody does."""
@@ -107,10 +105,6 @@ class _Server:
                 return
             with suppress(Exception):  # of the wheel; a server that is gone need not be stopped
                 self._server.stop()
-
-
-def _build_url(server: "PostgresServer") -> str:
-    return f"postgresql://postgres@/postgres?host={quote(str(server.get_postmaster_info().socket_dir))}"
 
 
 @contextmanager

@@ -168,7 +168,7 @@ _NIL_UUID = UUID(int=0)
 
 
 class _State(AbstractAsyncContextManager[object], Protocol):
-    """A shared state, as far as its events need it."""
+    """A shared state, as far as its events need it; its module imports this one."""
 
     @property
     def is_open(self) -> bool: ...
@@ -214,7 +214,7 @@ class SharedEvents(EventStore):
         self._ttl = ttl
         self._length = lease
         self._clock = clock or SystemClock()
-        self._read_time = read_time or _read_no_time
+        self._read_time = read_time or (lambda: None)
         self._locks = KeyedLock()
         self._claimed: set[str] = set()
         self._loading = asyncio.Lock()
@@ -532,10 +532,6 @@ class SharedEvents(EventStore):
     def _database(self) -> Database:
         self._require_open()
         return self._state.database
-
-
-def _read_no_time() -> None:
-    """Leave the time to the database."""
 
 
 def _encode(key: str) -> bytes:

@@ -94,10 +94,8 @@ class JobStore:
             StateUnavailable: the database cannot be reached.
             UnusableState: the name belongs to another job, or what is stored under it is damaged.
         """
-        location, given = (
-            _locate(name, self.database),
-            {"about": json.dumps(about), "plan": json.dumps(plan), "shards": [*shards]},
-        )
+        location = _locate(name, self.database)
+        given = {"about": json.dumps(about), "plan": json.dumps(plan), "shards": [*shards]}
 
         def begin(records: Records) -> tuple[Records, Changes]:
             if records.bodies:

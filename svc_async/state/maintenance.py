@@ -2,22 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from svc_async.clock import Clock, SystemClock
 from svc_async.errors import Hint, InvalidArgument, UnusableState
 from svc_async.state.jobs import prune_jobs
-from svc_async.state.journals import JournalSummary, list_journals, prune_journals
+from svc_async.state.journals import list_journals, prune_journals
 from svc_async.state.migrations import LATEST, read_version
 from svc_async.store.postgres import Database
 from svc_async.store.records import DamagedRecord, decode
 from svc_async.sync.pages.records import ABOUT
 from svc_async.value_rules import DURATION
-
-if TYPE_CHECKING:
-    from svc_async.store.postgres import Connection
 
 __all__ = ["PruneReport", "StateReport", "SyncSummary", "TableSize", "check_state", "list_syncs", "prune_state"]
 
@@ -100,7 +97,9 @@ class StateReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as values that JSON can write."""
-        return attrs.asdict(self, value_serializer=_to_json)
+        return attrs.asdict(
+            self, value_serializer=lambda _, __, value: value.isoformat() if isinstance(value, datetime) else value
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -138,6 +137,8 @@ async def check_state(database: Database, *, clock: Clock | None = None) -> Stat
     row = await database.fetch_row("SELECT clock_timestamp() AS now, current_setting('server_version') AS version")
     seconds = clock.monotonic() - began
     now, server = (row["now"], row["version"]) if row is not None else (began_at, "")
+    running = sum(each.running for each in journals)
+    finished = sum(each.finished for each in journals)
     return StateReport(
         name=database.name,
         schema=database.schema,
@@ -145,9 +146,9 @@ async def check_state(database: Database, *, clock: Clock | None = None) -> Stat
         latest=LATEST,
         server=str(server).split(" ")[0],
         seconds=seconds,
-        clock_difference=_find_difference(now, began_at, seconds),
+        clock_difference=(now - began_at).total_seconds() - seconds / 2,
         tables=await _measure_tables(database),
-        jobs=_count_jobs(journals),
+        jobs={"running": running, "stopped": len(journals) - running - finished, "finished": finished},
         running={each.name: each.owner for each in journals if each.running},
         receivers=await _list_receivers(database),
         syncs=await list_syncs(database),
@@ -179,20 +180,6 @@ async def list_syncs(database: Database) -> Sequence[SyncSummary]:
             raise UnusableState(each["name"], "is damaged", parameter="state", hint=Hint.RESTORE_THE_DATABASE) from None
         found.append(SyncSummary(each["name"], count, each["size"], each["active_at"], each["epoch"]))
     return found
-
-
-def _to_json(_: object, __: object, value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
-
-
-def _count_jobs(journals: Sequence[JournalSummary]) -> Mapping[str, int]:
-    running = sum(each.running for each in journals)
-    finished = sum(each.finished for each in journals)
-    return {"running": running, "stopped": len(journals) - running - finished, "finished": finished}
-
-
-def _find_difference(there: datetime, began_at: datetime, seconds: float) -> float:
-    return (there - began_at).total_seconds() - seconds / 2
 
 
 async def _measure_tables(database: Database) -> Sequence[TableSize]:
@@ -233,7 +220,7 @@ async def prune_state(database: Database, older_than: timedelta) -> PruneReport:
     """Delete what is not needed any more; the states of lists stay, and so do events that are not handled.
 
     Raises:
-        InvalidArgument: the time is negative, or no timedelta.
+        InvalidArgument: the time is negative, or is not a timedelta.
         StateUnavailable: the database cannot be reached.
     """
     DURATION.check("older_than", older_than)
@@ -242,12 +229,12 @@ async def prune_state(database: Database, older_than: timedelta) -> PruneReport:
     events = await _prune_events(database)
     async with database.transaction(is_long=True) as connection:
         before: datetime = await connection.fetchval("SELECT clock_timestamp() - $1::interval", older_than)
-        return PruneReport(
-            jobs=await prune_jobs(connection, before),
-            journals=await prune_journals(connection, before),
-            events=events,
-            buckets=await _prune_buckets(connection, max(older_than, _LONGEST_PERIOD)),
+        jobs, journals = await prune_jobs(connection, before), await prune_journals(connection, before)
+        status = await connection.execute(
+            "DELETE FROM limit_buckets WHERE updated_at < clock_timestamp() - $1::interval",
+            max(older_than, _LONGEST_PERIOD),
         )
+        return PruneReport(jobs=jobs, journals=journals, events=events, buckets=int(status.split()[-1]))
 
 
 async def _prune_events(database: Database) -> int:
@@ -263,10 +250,3 @@ async def _prune_events(database: Database) -> int:
         count += deleted
         if deleted < _BATCH:
             return count
-
-
-async def _prune_buckets(connection: "Connection", older_than: timedelta) -> int:
-    status = await connection.execute(
-        "DELETE FROM limit_buckets WHERE updated_at < clock_timestamp() - $1::interval", older_than
-    )
-    return int(status.split()[-1])

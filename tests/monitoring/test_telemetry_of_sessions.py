@@ -11,6 +11,7 @@ from opentelemetry.semconv.metrics import http_metrics
 from opentelemetry.trace import SpanKind, StatusCode
 
 from svc_async import NotFound, Session, WouldWaitTooLong, WrongState
+from svc_async.errors import SvcError
 from svc_async.monitoring import CallEvent
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from svc_async.telemetry import SessionTelemetry, create_meter, create_tracer, instrument
@@ -124,7 +125,7 @@ async def test_a_failure_has_its_type(
 ) -> None:
     telemetry.instrument(session)
     sandbox.faults.on("POST", "*").do(fault)
-    with pytest.raises(Exception, match="answer|HTTP 404"):
+    with pytest.raises(SvcError):
         await session.accounts.create()
     (span,) = telemetry.spans
     assert (span.attributes or {})["error.type"] == error_type
@@ -192,7 +193,7 @@ async def test_jobs_and_streams_are_metrics(telemetry: Telemetry) -> None:
 
 async def test_instrumenting_ends_and_happens_once(session: Session, sandbox: Sandbox, telemetry: Telemetry) -> None:
     end = telemetry.instrument(session)
-    with pytest.raises(WrongState, match="^it is instrumented already"):
+    with pytest.raises(WrongState):
         telemetry.instrument(session)
     end()
     await session.accounts.get(sandbox.account_id)

@@ -101,7 +101,7 @@ async def test_who_waits_for_a_connection_while_none_answers_waits_as_long_as_co
     proxy.swallow()
     silent = asyncio.ensure_future(database.fetch("SELECT 1"))
     await proxy.swallowed.wait()
-    with pytest.raises(StateUnavailable, match="timed out"):
+    with pytest.raises(StateUnavailable):
         await database.fetch("SELECT 1")
     assert not silent.done()
     silent.cancel()

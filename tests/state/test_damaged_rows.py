@@ -11,12 +11,13 @@ import pytest
 
 from svc_async.clock import SystemClock
 from svc_async.cluster.job import read_outcome
-from svc_async.errors import StateUnavailable, UnusableState
+from svc_async.errors import Hint, StateUnavailable, UnusableState
 from svc_async.state import SharedState
 from svc_async.state.events import SharedEvents
 from svc_async.state.jobs import JobStore
 from svc_async.sync.state import open_sync_state
 from svc_async.webhooks.stores.inbox import StoredEvent
+from tests.support.errors import has
 from tests.support.fake_service import FakeService
 from tests.support.journaled_uploads import make_repeated_rows, upload
 from tests.support.sync_states import key_of, sync
@@ -86,8 +87,9 @@ async def test_damage_is_one_error_that_says_what_to_do(shared: SharedState, nam
     await USES["journal" if name == "check" else name](shared)
     await shared.database.execute(statement)
 
-    with pytest.raises(UnusableState, match=r"backup|begin a job of another name"):
+    with pytest.raises(UnusableState) as caught:
         await USES[name](shared)
+    assert caught.value.hint in {Hint.RESTORE_THE_DATABASE, Hint.READ_THE_LOG, Hint.RENAME_THE_JOB, Hint.SEND_AGAIN}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_a_block_of_failures_is_unpacked_up_to_64_mebibytes() -> None:
 
 async def test_an_error_of_the_server_shows_no_row(shared: SharedState) -> None:
     await shared.database.execute("ALTER TABLE records ADD CHECK (octet_length(body) < 5)")
-    with pytest.raises(UnusableState, match="the server reports SQLSTATE 23514; its log says why") as caught:
+    with pytest.raises(UnusableState, check=has(hint=Hint.READ_THE_LOG)) as caught:
         await use_sync(shared)
 
     context = caught.value.__context__
@@ -130,7 +132,7 @@ async def test_a_server_that_takes_no_writes_is_unavailable(
 ) -> None:
     await USES[name](shared)
     url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}options=-cdefault_transaction_read_only%3Don"
-    with pytest.raises(StateUnavailable, match="the server takes no writes"):
+    with pytest.raises(StateUnavailable):
         async with SharedState.open(url, schema=schema, migrate=False) as state:
             await USES[name](state)
 
@@ -140,5 +142,5 @@ async def test_what_is_locked_for_too_long_is_unavailable(shared: SharedState, p
     async with SharedState.open(url, schema=schema) as state, shared.database.transaction() as connection:
         await connection.execute("LOCK TABLE stores, event_receivers")
         for name in ("journal", "sync", "events", "job"):
-            with pytest.raises(StateUnavailable, match="what it needs is locked"):
+            with pytest.raises(StateUnavailable):
                 await USES[name](state)

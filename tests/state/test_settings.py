@@ -16,6 +16,7 @@ from svc_async.errors import StateUnavailable
 from svc_async.state import SharedState
 from svc_async.store.database_url import DatabaseUrl
 from svc_async.wiring import CommonOptions, SessionOptions, SessionSettings
+from tests.support.errors import has
 
 PACKAGE = str(Path(svc_async.__file__).parent)
 SERVICE = {
@@ -116,7 +117,7 @@ async def test_a_state_that_cannot_be_reached_is_an_error_unless_it_is_not_requi
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SVC_STATE_URL", NOWHERE)
-    with pytest.raises(StateUnavailable, match=r"127\.0\.0\.1:1/customers"):
+    with pytest.raises(StateUnavailable, check=has(name="127.0.0.1:1/customers")):
         async with Session.from_env():
             pass
     async with Session.from_env(state_required=False) as session:
@@ -130,18 +131,17 @@ async def test_a_state_that_cannot_be_reached_is_an_error_unless_it_is_not_requi
 def test_a_url_that_cannot_be_used_is_named_by_where_it_stands(
     monkeypatch: pytest.MonkeyPatch, profile: str | None
 ) -> None:
-    rule = "must begin with postgresql:// and name a database"
     if profile:
         write(f'[default]\n{HOSTS}{USER}state_url = "mysql://u:hush@h/x"\n')
-        says = f"^state_url of the profile 'default' {rule}$"
+        named = "state_url"
     else:
         for name, value in {**SERVICE, "SVC_STATE_URL": "mysql://u:hush@h/x"}.items():
             monkeypatch.setenv(name, value)
-        says = f"^SVC_STATE_URL {rule}$"
-    with pytest.raises(InvalidArgument, match=says) as caught:
+        named = "SVC_STATE_URL"
+    with pytest.raises(InvalidArgument, check=has(parameter=named)) as caught:
         Session.from_profile(profile) if profile else Session.from_env()
     assert "hush" not in list_own_locals(caught.value)
-    with pytest.raises(InvalidArgument, match=says) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter=named)) as caught:
         profiles.find_state_url(profile)
     assert "hush" not in list_own_locals(caught.value)
 
@@ -195,28 +195,24 @@ def test_a_url_is_shown_as_host_and_database(url: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "rule"),
+    "url",
     [
-        ("http://hush", "must begin with postgresql:// and name a database"),
-        ("hush", "must begin with postgresql:// and name a database"),
-        ("postgresql://" + 9_000 * "hush", "must begin with postgresql:// and name a database"),
-        ("postgresql://[hush", "must have a host, and a port from 1 to 65535 if any"),
-        ("postgresql://a:hush/b", "must have a host, and a port from 1 to 65535 if any"),
-        ("postgresql://u:hush@a:0/b", "must have a host, and a port from 1 to 65535 if any"),
-        ("postgresql://u:hush@a:70000/b", "must have a host, and a port from 1 to 65535 if any"),
-        *(
-            (f"postgresql://u:{password}@a/b", "must have / ? # and @ in a password written as %2F %3F %23 %40")
-            for password in ("hu/sh", "hu?sh", "hu#sh", "1/hush", "1?hush=2")
-        ),
-        ("postgresql://u:hush@a/b?connect_timeout=5", "has the setting connect_timeout, which is not supported"),
-        ("postgresql://u:hush@a/b?channel_binding=require", "has the setting channel_binding, which is not supported"),
-        ("postgresql://u:hush@a/b?hush=1", "has a setting that is not supported; supported are sslmode, "),
+        "http://hush",
+        "hush",
+        "postgresql://" + 9_000 * "hush",
+        "postgresql://[hush",
+        "postgresql://a:hush/b",
+        "postgresql://u:hush@a:0/b",
+        "postgresql://u:hush@a:70000/b",
+        *(f"postgresql://u:{password}@a/b" for password in ("hu/sh", "hu?sh", "hu#sh", "1/hush", "1?hush=2")),
+        "postgresql://u:hush@a/b?connect_timeout=5",
+        "postgresql://u:hush@a/b?channel_binding=require",
+        "postgresql://u:hush@a/b?hush=1",
     ],
 )
-def test_what_is_no_url_is_refused_without_repeating_it(url: str, rule: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+def test_what_is_no_url_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter="state_url")) as caught:
         DatabaseUrl.parse(url)
-    assert str(caught.value).startswith(f"state_url {rule}")
     assert "hush" not in str(caught.value)
 
 

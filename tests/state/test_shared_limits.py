@@ -416,7 +416,6 @@ async def test_who_waits_for_the_turns_of_others_is_told_of_the_limit(clock: Dri
     assert errors
     assert {error.limit for error in errors} == {"ads.reads.account"}
     assert min(error.retry_after or 0 for error in errors) > 0
-    assert all("the limit 'ads.reads.account' admits this call at" in str(error) for error in errors)
 
 
 @pytest.mark.parametrize("is_guess", [False, True])

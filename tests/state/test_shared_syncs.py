@@ -59,7 +59,7 @@ async def test_a_sync_that_begins_ends_another_one_of_the_same_list(shared: Shar
     report = await second.start(["p1", "p4"])
 
     assert report.complete
-    with pytest.raises(BatchError, match="audience a1 c1 at .* was taken up elsewhere") as caught:
+    with pytest.raises(BatchError) as caught:
         await task
     assert isinstance(caught.value.__cause__, TakenUpElsewhere)
     assert isinstance(caught.value.report, SyncReport)
@@ -82,8 +82,9 @@ async def test_who_takes_up_a_sync_waits_for_what_the_other_may_still_send(share
     assert second.waits == [QUARANTINE + GRACE]
     assert second.sent == [("Update", "p2"), ("Delete", "p1")]
     assert second.service.times == [0.0, QUARANTINE + GRACE]
-    with pytest.raises(BatchError, match="taken up elsewhere"):
+    with pytest.raises(BatchError) as caught:
         await task
+    assert isinstance(caught.value.__cause__, TakenUpElsewhere)
 
 
 async def test_a_dry_run_sends_nothing(shared: SharedState) -> None:
@@ -108,7 +109,7 @@ async def test_a_database_that_is_away_ends_the_sync_and_fails_no_row(postgres_u
         task = process.start(["p1", "p2", "p3"])
         await wait_until(lambda: len(process.service.bodies) == 1)
         await shared.database.close()
-        with pytest.raises(BatchError, match="cannot be reached") as caught:
+        with pytest.raises(BatchError) as caught:
             await task
         assert isinstance(caught.value.__cause__, StateUnavailable)
         assert isinstance(caught.value.report, SyncReport)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from svc_async.errors import StateUnavailable, TakenUpElsewhere, UnusableState
+from svc_async.errors import Hint, StateUnavailable, TakenUpElsewhere, UnusableState
 from svc_async.state import SharedState
 from svc_async.state.maintenance import list_syncs
 from svc_async.store.records import RecordStore
 from svc_async.sync.sending import ClockReading
 from svc_async.sync.state import SyncState, open_sync_state
+from tests.support.errors import has
 from tests.support.sync_states import NOW, YEAR, compare, list_removals, sync
 
 AT = ClockReading(NOW, 1_000.0)
@@ -67,7 +68,7 @@ async def test_a_sync_that_was_replaced_can_do_no_further_step(shared: SharedSta
             await step(first)
         first.record_accepted("upserts", [0])
         async with open_sync_state(shared, "a") as second:
-            with pytest.raises(TakenUpElsewhere, match="the sync a was taken up elsewhere"):
+            with pytest.raises(TakenUpElsewhere, check=has(name="the sync a")):
                 await STEPS[replaced](first)
             await sync(second, {1: 10, 4: 40})
             with pytest.raises(TakenUpElsewhere):
@@ -132,7 +133,7 @@ async def test_a_damaged_row_is_noticed(shared: SharedState) -> None:
     await shared.database.execute(
         "UPDATE records SET body = set_byte(body, 9, get_byte(body, 9) # 1) WHERE kind = 'page'"
     )
-    with pytest.raises(UnusableState, match="state a is damaged; restore the database from a backup"):
+    with pytest.raises(UnusableState, check=has(parameter="state", name="a", hint=Hint.RESTORE_THE_DATABASE)):
         async with open_sync_state(shared, "a") as state:
             await compare(state, {1: 10})
 
@@ -141,7 +142,7 @@ async def test_a_row_that_is_missing_is_noticed(shared: SharedState) -> None:
     async with open_sync_state(shared, "a") as state:
         await sync(state, {1: 10})
     await shared.database.execute("DELETE FROM records WHERE kind = 'mark'")
-    with pytest.raises(UnusableState, match="damaged"):
+    with pytest.raises(UnusableState, check=has(hint=Hint.RESTORE_THE_DATABASE)):
         async with open_sync_state(shared, "a") as state:
             await compare(state, {1: 10})
 

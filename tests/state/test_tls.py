@@ -1,7 +1,6 @@
 """Connections over TLS: the settings of the URL reach the driver, and a server that proves nothing is refused."""
 
 import asyncio
-import re
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import trustme
 
 from svc_async.errors import InvalidArgument, StateUnavailable
 from svc_async.state import SharedState
+from tests.support.errors import has
 
 SSL_REQUEST = (8).to_bytes(4, "big") + (80_877_103).to_bytes(4, "big")
 
@@ -68,7 +68,7 @@ async def test_a_server_of_another_authority_or_name_is_refused(
     trusted = authority if host != "localhost" else trustme.CA()
     trusted.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     url = f"postgresql://postgres:hush@{host}:{port}/postgres?sslmode=verify-full&sslrootcert={tmp_path}/ca.pem"
-    with pytest.raises(StateUnavailable, match="certificate verification failed") as caught:
+    with pytest.raises(StateUnavailable) as caught:
         async with SharedState.open(url, schema=schema):
             pass
     assert "hush" not in str(caught.value)
@@ -84,31 +84,26 @@ async def test_a_server_without_tls_is_refused_if_it_is_required() -> None:
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(StateUnavailable, match="the server refuses the connection, or offers no TLS"):
+        with pytest.raises(StateUnavailable):
             async with SharedState.open(f"postgresql://postgres@127.0.0.1:{port}/a?sslmode=require"):
                 pass
 
 
 @pytest.mark.parametrize(
-    ("setting", "rule"),
+    ("setting", "name"),
     [
-        (
-            "sslmode=hush",
-            "state_url has an sslmode that is none of disable, allow, prefer, require, verify-ca, verify-f",
-        ),
-        ("sslmode=verify-full&sslrootcert=/hush/ca.pem", "sslrootcert, which must name a file that can be read"),
-        ("sslmode=require&sslcert=/hush/a.pem", "sslcert, which must name a file that can be read"),
-        (
-            "sslmode=verify-ca",
-            "has sslmode=verify-ca, which needs sslrootcert, a file with the root certificate, or ~/",
-        ),
+        ("sslmode=hush", "sslmode"),
+        ("sslmode=verify-full&sslrootcert=/hush/ca.pem", "sslrootcert"),
+        ("sslmode=require&sslcert=/hush/a.pem", "sslcert"),
+        ("sslmode=verify-ca", "sslrootcert"),
     ],
 )
 async def test_a_setting_that_is_not_valid_is_named(
-    setting: str, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setting: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(InvalidArgument, match=re.escape(rule)) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter="state_url")) as caught:
         async with SharedState.open(f"postgresql://postgres:hush@127.0.0.1:1/a?{setting}"):
             pass
+    assert name in caught.value.rule
     assert "hush" not in str(caught.value)

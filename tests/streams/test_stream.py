@@ -15,6 +15,7 @@ from svc_async.events.router import EventRouter
 from svc_async.sandbox import VirtualClock
 from svc_async.streams.states import Checkpoint, MalformedLine, StreamState
 from svc_async.streams.stream import RECENT_KEYS, EventStream
+from tests.support.errors import has
 from tests.support.panics import Panic
 from tests.support.stream_server import (
     HEAD,
@@ -183,7 +184,7 @@ async def test_a_handler_that_fails_ends_the_call_and_not_the_stream(server: Str
 @pytest.mark.parametrize("router", [None, print, EventRouter])
 async def test_a_router_of_another_type_is_refused_before_an_event(follow: Follow, router: Any) -> None:
     async with follow() as stream:
-        with pytest.raises(InvalidArgument, match="^router must be an EventRouter$"):
+        with pytest.raises(InvalidArgument, check=has(parameter="router")):
             await stream.run(router)
 
 
@@ -228,7 +229,7 @@ async def test_a_stream_must_be_entered_and_only_once(follow: Follow) -> None:
             await use(stream)
         assert (caught.value.parameter, caught.value.hint) == ("stream", Hint.OPEN_IT)
     async with stream:
-        with pytest.raises(InvalidArgument, match="^stream must be entered once"):
+        with pytest.raises(InvalidArgument, check=has(parameter="stream")):
             await stream.__aenter__()
 
 
@@ -304,22 +305,22 @@ async def test_cancelling_at_any_point_leaves_no_task_and_no_connection(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    "wrong",
     [
-        ({"recover": "maybe"}, "^recover must be one of auto, off"),
-        ({"overflow": "spill"}, "^overflow must be one of block, drop_oldest, error"),
-        ({"queue_size": 0}, "^queue_size must be a whole number of at least 1$"),
-        ({"stall_timeout": 0}, "^stall_timeout must be a number of seconds greater than 0$"),
-        ({"reconnects": 3}, r"^reconnects must be Reconnects\(\.\.\.\)$"),
-        ({"max_line_bytes": 0}, "^max_line_bytes must be a whole number of at least 1$"),
+        {"recover": "maybe"},
+        {"overflow": "spill"},
+        {"queue_size": 0},
+        {"stall_timeout": 0},
+        {"reconnects": 3},
+        {"max_line_bytes": 0},
     ],
 )
-def test_invalid_settings_are_refused(follow: Follow, wrong: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidArgument, match=message):
+def test_invalid_settings_are_refused(follow: Follow, wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter=next(iter(wrong)))):
         follow(**wrong)
 
 
 def test_a_checkpoint_must_carry_a_time_zone() -> None:
-    with pytest.raises(InvalidArgument, match="^at must be a datetime with a time zone") as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter="at")) as caught:
         Checkpoint(at=datetime(2026, 6, 10))  # noqa: DTZ001 - that is the mistake
     assert caught.value.rule_ids == ("GEN-12",)

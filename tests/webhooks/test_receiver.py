@@ -30,51 +30,45 @@ from svc_async.webhooks import (
 )
 from svc_async.webhooks.testing import build_crc
 from tests.support.deliveries import KEY, OLD, STRANGER, delivery
+from tests.support.errors import has
 from tests.support.event_stores import BrokenStore, SlowStore
 from tests.support.tasks import run_ready_tasks
 
 START = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 
-KEY_LIST = "keys must be a list of SigningKey, such as [SigningKey(...)]"
-ONE_KEY = "must be a SigningKey, such as SigningKey(...)"
-
-
 @pytest.mark.parametrize(
-    ("keys", "rule"),
+    ("keys", "parameter"),
     [
-        *(((), "keys must contain at least one SigningKey: without one nothing can be verified"),),
-        *((wrong, KEY_LIST) for wrong in ("secret", b"secret", KEY, None, 5, {"secret": KEY})),
-        *((wrong, f"keys[0] {ONE_KEY}") for wrong in (["secret"], [b"secret", KEY], [None], {5})),
-        ([KEY, "secret"], f"keys[1] {ONE_KEY}"),
+        *((wrong, "keys") for wrong in ((), "secret", b"secret", KEY, None, 5, {"secret": KEY})),
+        *((wrong, "keys[0]") for wrong in (["secret"], [b"secret", KEY], [None], {5})),
+        ([KEY, "secret"], "keys[1]"),
     ],
 )
-def test_a_receiver_without_keys_is_refused(keys: Any, rule: str) -> None:
+def test_a_receiver_without_keys_is_refused(keys: Any, parameter: str) -> None:
     for make in (WebhookReceiver, partial(unwrap, b"{}", {})):
-        with pytest.raises(InvalidArgument, match="must") as caught:
+        with pytest.raises(InvalidArgument, check=has(parameter=parameter)) as caught:
             make(keys=keys)
-        assert str(caught.value) == rule
+        assert "secret" not in str(caught.value)
 
 
 def test_room_for_less_than_one_body_is_refused_with_both_settings() -> None:
-    with pytest.raises(
-        InvalidArgument, match=r"^max_bytes must be at least max_body, which is 104,857,600: give both$"
-    ):
+    with pytest.raises(InvalidArgument, check=has(parameter="max_bytes")):
         WebhookReceiver(keys=[KEY], max_body=100 * 2**20)
-    with pytest.raises(InvalidArgument, match=r"^max_bytes must be a whole number of at least 1$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="max_bytes")):
         WebhookReceiver(keys=[KEY], max_bytes=1.5e9)  # type: ignore[arg-type]  # which is refused
     WebhookReceiver(keys=[KEY], max_body=100 * 2**20, max_bytes=100 * 2**20)
 
 
 def test_a_handler_is_registered_for_a_type() -> None:
     handler: Any = print
-    with pytest.raises(InvalidArgument, match=r'^event_type must be given, as in @receiver\.on\("post\.create"\)$'):
+    with pytest.raises(InvalidArgument, check=has(parameter="event_type")):
         WebhookReceiver(keys=[KEY]).on(handler)
 
 
 @pytest.mark.parametrize(("name", "value"), [("ack", "durable"), ("ack", Ack), ("dedupe", "events.db")])
 def test_a_receiver_refuses_what_is_no_store(name: str, value: Any) -> None:
-    with pytest.raises(InvalidArgument, match=f"^{name} must be "):
+    with pytest.raises(InvalidArgument, check=has(parameter=name)):
         WebhookReceiver(keys=[KEY], **{name: value})
 
 
@@ -129,7 +123,7 @@ async def generate_later(*_: object) -> AsyncIterator[None]:
     ],
 )
 def test_a_setting_out_of_bounds_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(InvalidArgument, match=f"^{name} must be") as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter=name)) as caught:
         WebhookReceiver(keys=[KEY], **{name: value})
     assert not isinstance(value, str) or value not in str(caught.value).split()
 
@@ -150,7 +144,7 @@ def test_a_setting_out_of_bounds_is_refused(name: str, value: Any) -> None:
     ],
 )
 def test_an_acknowledgement_out_of_bounds_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(InvalidArgument, match=f"^{name} must be"):
+    with pytest.raises(InvalidArgument, check=has(parameter=name)):
         Ack(**{name: value})
 
 
@@ -179,16 +173,16 @@ def test_a_durable_acknowledgement_needs_an_inbox(inbox: Any) -> None:
 )
 def test_a_setting_of_a_store_out_of_bounds_is_refused(make: Callable[..., object], settings: dict[str, Any]) -> None:
     (name,) = settings
-    with pytest.raises(InvalidArgument, match=rf"^{name} must (be|have) "):
+    with pytest.raises(InvalidArgument, check=has(parameter=name)):
         make(**settings)
 
 
 @pytest.mark.parametrize("body", ["{}", {}, None, bytearray(b"{}")])
 async def test_a_body_that_is_not_bytes_is_an_error_of_the_caller(body: Any) -> None:
     async with WebhookReceiver(keys=[KEY]) as receiver:
-        with pytest.raises(InvalidArgument, match="^body must be the bytes that were received"):
+        with pytest.raises(InvalidArgument, check=has(parameter="body")):
             await receiver.handle("POST", "", delivery().headers, body)
-        with pytest.raises(InvalidArgument, match="^body must be the bytes that were received"):
+        with pytest.raises(InvalidArgument, check=has(parameter="body")):
             receiver.unwrap(body, delivery().headers)
         assert receiver.stats.handled == 0
 
@@ -197,11 +191,11 @@ async def test_a_body_that_is_not_bytes_is_an_error_of_the_caller(body: Any) -> 
 async def test_header_fields_that_are_none_are_an_error_of_the_caller(headers: Any) -> None:
     settings: dict[str, Any] = {"max_body": "1M"}
     async with WebhookReceiver(keys=[KEY]) as receiver:
-        with pytest.raises(InvalidArgument, match="^headers must be a mapping, or pairs"):
+        with pytest.raises(InvalidArgument, check=has(parameter="headers")):
             await receiver.handle("POST", "", headers, b"{}")
-    with pytest.raises(InvalidArgument, match="^headers must be a mapping, or pairs"):
+    with pytest.raises(InvalidArgument, check=has(parameter="headers")):
         unwrap(b"{}", headers, keys=[KEY])
-    with pytest.raises(InvalidArgument, match="^max_body must be a whole number"):
+    with pytest.raises(InvalidArgument, check=has(parameter="max_body")):
         unwrap(b"{}", {}, keys=[KEY], **settings)
 
 
@@ -231,7 +225,7 @@ async def test_deliveries_are_refused_unless_it_runs_and_crc_checks_are_answered
 async def test_it_is_not_started_twice_but_shared() -> None:
     receiver = WebhookReceiver(keys=[KEY])
     async with receiver:
-        with pytest.raises(WrongState, match="the receiver was started already"):
+        with pytest.raises(WrongState):
             await receiver.start()
         async with receiver.running():
             pass

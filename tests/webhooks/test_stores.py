@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from svc_async.errors import InvalidArgument, UnusableFile, WrongState
+from svc_async.errors import Hint, InvalidArgument, UnusableFile, WrongState
 from svc_async.sandbox import VirtualClock
 from svc_async.webhooks import Claim, DedupeStore, MemoryDedupe, SqliteDedupe, SqliteInbox
 from svc_async.webhooks.stores.inbox import StoredEvent
+from tests.support.errors import has
 from tests.support.event_stores import MemoryInbox, open_shared_events
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
@@ -100,27 +101,24 @@ async def test_only_one_of_many_claims_at_a_time(open_store: OpenStore) -> None:
 
 @pytest.mark.parametrize("store", [MemoryDedupe, lambda **settings: SqliteDedupe("unused", **settings)])
 def test_remembering_for_no_time_is_refused(store: Callable[..., object]) -> None:
-    with pytest.raises(InvalidArgument, match="ttl must be greater than 0"):
+    with pytest.raises(InvalidArgument, check=has(parameter="ttl")):
         store(ttl=timedelta())
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "hint"),
     [
-        ({"path": None}, "path must be a path"),
-        ({"path": ""}, "path must be the path of a file, and is empty or the current folder"),
-        (
-            {"path": Path(":memory:")},
-            r"path must be the path of a file: SQLite .* Ack\.enqueue\(\) and MemoryDedupe\(\)",
-        ),
-        ({"owner": 7}, "owner must be a name of 1 to 200 printable characters"),
-        ({"owner": ""}, "owner must be a name of 1 to 200 printable characters"),
-        ({"lease": 60}, "lease must be a timedelta"),
-        ({"ttl": 60.0}, "ttl must be a timedelta"),
+        ({"path": None}, None),
+        ({"path": ""}, None),
+        ({"path": Path(":memory:")}, Hint.KEEP_EVENTS_IN_MEMORY),
+        ({"owner": 7}, None),
+        ({"owner": ""}, None),
+        ({"lease": 60}, None),
+        ({"ttl": 60.0}, None),
     ],
 )
-def test_settings_of_a_file_of_another_type_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidArgument, match=message):
+def test_settings_of_a_file_of_another_type_are_refused(settings: dict[str, Any], hint: Hint | None) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter=next(iter(settings)), hint=hint)):
         SqliteDedupe(**{"path": "events.db", **settings})
 
 
@@ -129,13 +127,13 @@ def test_settings_of_a_file_of_another_type_are_refused(settings: dict[str, Any]
 )
 def test_an_inbox_is_a_file(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidArgument, match="^path must be (a path$|the path of a file)"):
+    with pytest.raises(InvalidArgument, check=has(parameter="path")):
         SqliteInbox(path)
     assert [*tmp_path.iterdir()] == []
 
 
 async def test_memory_is_bounded_and_forgets_the_oldest() -> None:
-    with pytest.raises(InvalidArgument, match="maxsize must be a whole number of at least 1"):
+    with pytest.raises(InvalidArgument, check=has(parameter="maxsize")):
         MemoryDedupe(maxsize=0)
     store = MemoryDedupe(maxsize=2)
     for key in ("a", "b", "a", "c"):
@@ -182,16 +180,16 @@ async def test_owners_that_share_a_file_keep_their_claims_until_a_lease_ends(tmp
 
 async def test_a_file_that_is_no_database_is_an_error_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "events.db").write_bytes(b"something else, which is long enough" * 100)
-    with pytest.raises(UnusableFile, match="events.db is not a store of webhook events"):
+    with pytest.raises(UnusableFile, check=has(path=str(tmp_path / "events.db"))):
         await SqliteDedupe(tmp_path / "events.db").__aenter__()
-    with pytest.raises(UnusableFile, match="inbox.db cannot be used: its folder does not exist"):
+    with pytest.raises(UnusableFile, check=has(path=str(tmp_path / "no" / "inbox.db"))):
         await SqliteInbox(tmp_path / "no" / "inbox.db").__aenter__()
 
 
 async def test_a_file_with_other_tables_is_an_error_at_the_start_and_is_closed(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "events.db")) as connection:
         connection.execute("CREATE TABLE svc_events (key TEXT, expires_at REAL)")
-    with pytest.raises(UnusableFile, match="events.db is not a store of webhook events"):
+    with pytest.raises(UnusableFile, check=has(path=str(tmp_path / "events.db"))):
         await SqliteDedupe(tmp_path / "events.db").__aenter__()
     assert "svc-async sqlite" not in {thread.name for thread in threading.enumerate()}
 
@@ -220,11 +218,11 @@ async def test_an_event_whose_release_failed_can_be_claimed_again(tmp_path: Path
 
 async def test_a_store_that_is_closed_says_so(tmp_path: Path) -> None:
     store = SqliteDedupe(tmp_path / "events.db")
-    with pytest.raises(WrongState, match="closed"):
+    with pytest.raises(WrongState):
         await store.claim("a")
     async with store:
         assert await store.claim("a") is Claim.TAKEN
-    with pytest.raises(WrongState, match="closed"):
+    with pytest.raises(WrongState):
         await store.claim("b")
 
 
@@ -328,7 +326,7 @@ async def test_an_event_that_is_damaged_is_refused(tmp_path: Path, statement: st
     with closing(sqlite3.connect(tmp_path / "inbox.db")) as database, database:
         database.execute(statement)
     async with SqliteInbox(tmp_path / "inbox.db") as inbox:
-        with pytest.raises(UnusableFile, match="is damaged; restore it from a backup, or delete it"):
+        with pytest.raises(UnusableFile, check=has(hint=Hint.RESTORE_OR_DELETE)):
             await inbox.load()
 
 
@@ -470,13 +468,13 @@ async def test_a_file_that_another_process_has_locked_is_one_clear_error(
     monkeypatch.setattr("svc_async.store.file._WAIT", 0.01)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(UnusableFile, match="^path .*inbox is locked by another process$"):
+        with pytest.raises(UnusableFile, check=has(path=str(path), repeatable=True)):
             async with SqliteInbox(path):
                 pass
         other.execute("ROLLBACK")
         async with SqliteInbox(path) as inbox:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(UnusableFile, match="^path .*inbox is locked by another process$"):
+            with pytest.raises(UnusableFile, check=has(path=str(path), repeatable=True)):
                 await inbox.store([make_stored("a")])
             other.execute("ROLLBACK")
             await inbox.store([make_stored("a")])

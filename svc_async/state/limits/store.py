@@ -130,8 +130,9 @@ class SharedWindows(WindowStore):
             spec: what it counts.
             on_change: makes the scheduler look again.
         """
+        identity = repr((spec.surface.value, spec.name, spec.scope)).encode()  # the same in all processes
         shared = SharedLimit(
-            bucket=_identify(spec),
+            bucket=UUID(bytes=blake2b(identity, digest_size=16, person=b"svc-async").digest()),
             name=spec.name,
             limit=spec.limit,
             period=spec.period,
@@ -238,9 +239,3 @@ class SharedWindows(WindowStore):
         for task in pending:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _identify(spec: WindowSpec) -> UUID:
-    """Return the name of a bucket, which is the same in all processes and names nobody."""
-    text = repr((spec.surface.value, spec.name, spec.scope))
-    return UUID(bytes=blake2b(text.encode(), digest_size=16, person=b"svc-async").digest())
