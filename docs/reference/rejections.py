@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from svc_async.webhooks import Rejected, RejectReason
+from svc_async.webhooks import RejectReason
 from svc_async.webhooks.verification import ADVICE, ADVICE_AFTER_FAILURE
 
 PAGE = Path(__file__).with_name("rejections.md")
@@ -29,7 +29,7 @@ def page() -> str:
 
 def _lines(reason: RejectReason) -> str:
     causes = [ADVICE[reason], ADVICE_AFTER_FAILURE] if reason is RejectReason.NOT_RUNNING else [ADVICE[reason]]
-    lines = (f"| `{reason.value}` | {Rejected(reason).status} | {each.cause} | {each.next_step} |\n" for each in causes)
+    lines = (f"| `{reason.value}` | {each.status} | {each.cause} | {each.next_step} |\n" for each in causes)
     return "".join(lines)
 
 

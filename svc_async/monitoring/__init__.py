@@ -248,7 +248,7 @@ class Subscribers:
         """Call a function with every event from now on; return a function that ends this.
 
         Raises:
-            InvalidArgument: it is no plain function of one argument.
+            InvalidArgument: it is not a plain function of one argument.
         """
         PLAIN_FUNCTION.check("function", function)
         self.functions = (*self.functions, function)

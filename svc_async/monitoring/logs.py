@@ -25,7 +25,7 @@ def show(level: Literal["debug", "info", "warning", "error"]) -> None:
     It goes to the handlers that the program has configured; where there are none, to standard error.
 
     Raises:
-        InvalidArgument: there is no such level.
+        InvalidArgument: the level is not one of these.
     """
     if level not in _LEVELS:
         raise InvalidArgument("level", f"must be one of {', '.join(_LEVELS)}")

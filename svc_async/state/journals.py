@@ -48,7 +48,7 @@ class StateJournal(PostgresLocation):
         """Return the journal of a job.
 
         Raises:
-            InvalidArgument: it is no name of 1 to 200 printable characters.
+            InvalidArgument: it is not a name of 1 to 200 printable characters.
         """
         NAME.check("job", name)
         return cls(name, database)

@@ -219,7 +219,7 @@ class SharedState:
             receiver: receivers with the same name handle the same events, each event once.
 
         Raises:
-            InvalidArgument: it is no name of 1 to 200 printable characters.
+            InvalidArgument: it is not a name of 1 to 200 printable characters.
         """
         from svc_async.state.events import SharedEvents  # noqa: PLC0415 - few programs receive events
 
@@ -271,7 +271,7 @@ class SharedState:
             job: names the job, at most 200 printable characters.
 
         Raises:
-            InvalidArgument: it is no name of 1 to 200 printable characters.
+            InvalidArgument: it is not a name of 1 to 200 printable characters.
             WrongState: the state is not open.
         """
         from svc_async.state.journals import StateJournal  # noqa: PLC0415 - loaded only where it is used

@@ -4,7 +4,7 @@
     up to 24 hours     a replay: a second connection with `start_time` and `end_time`
     longer             the last 24 hours; events before that are lost, and the gap is reported
 
-The service repeats events that it sent before, so recovery needs deduplication (`recent_keys.py`).
+The service repeats events that it sent before, so recovery needs deduplication (`lines.RecentKeys`).
 """
 
 import enum

@@ -62,7 +62,7 @@ class AcceptedEvent:
     """An event to handle.
 
     Attributes:
-        key: the key under which it is claimed and stored; see `event_keys`.
+        key: the key under which it is claimed and stored; see `build_event_key`.
         event: the event.
         context: its delivery.
         order_key: events with the same key are handled in the order in which they were accepted.

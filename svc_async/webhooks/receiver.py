@@ -414,7 +414,7 @@ class WebhookReceiver:
             accepted (contracts WH-36, WH-41), within the deadline of `ack` (contract WH-42).
 
         Raises:
-            InvalidArgument: the body is not bytes, or the header fields are no fields.
+            InvalidArgument: the body is not bytes, or the header fields are not fields.
         """
         self._counters.received += 1
         began = self._settings.clock.monotonic()
@@ -449,7 +449,7 @@ class WebhookReceiver:
             headers: the header fields; a mapping, or pairs.
 
         Raises:
-            Rejected: no key signed exactly these bytes, or they are no delivery; `status` is the status to answer with.
+            Rejected: no key signed exactly these bytes, or they are not a delivery; `status` is what to answer with.
         """
         _, events = self._verify(parse_fields(headers), body)
         return events

@@ -50,7 +50,7 @@ class Acceptor:
     """Accepts deliveries that were verified, within one event loop.
 
     Attributes:
-        apps: the app of each signing key by its id; see `event_keys`.
+        apps: the app of each signing key by its id; see `build_event_key`.
     """
 
     settings: ReceiverSettings

@@ -35,7 +35,7 @@ class Stats:
         rejected: rejected requests by reason.
         duplicates: events that were accepted before.
         handled: handled events.
-        unhandled: those of them for which no handler was registered.
+        unhandled: handled events for which no handler was registered.
         failed: events whose handlers failed.
         abandoned: accepted events that were not handled when the receiver closed.
         restored: events that were found in the inbox at the start.

@@ -162,105 +162,129 @@ class RejectReason(StrEnum):
 
 @attrs.frozen
 class Advice:
-    """What a reason means.
+    """How a request is answered that is rejected for a reason, and what the reason means.
 
     Attributes:
+        status: the status of the answer.
         cause: why requests are rejected for this reason.
         next_step: what to do about it.
     """
 
+    status: int
     cause: str
     next_step: str
 
 
+# Unspecified: the answer to a rejected request, and whether it is sent again (UNS-delivery-retry). A request that may
+# be accepted later gets a 503.
 ADVICE: Mapping[RejectReason, Advice] = {
     RejectReason.NOT_FOUND: Advice(
-        "the path is not that of receiver.asgi(path), which begins where the application is mounted: "
+        404,
+        "the path is not the one of receiver.asgi(path), which begins where the application is mounted: "
         "app.mount('/hooks/svc', receiver.asgi('/hooks/svc')) serves /hooks/svc/hooks/svc",
         "nothing if another URL was meant: others probe public ones; otherwise leave the prefix of the mount out of "
         "the path: app.mount('/hooks', receiver.asgi('/svc'))",
     ),
     RejectReason.METHOD: Advice(
-        "the request is neither GET nor POST", "nothing: the service sends neither; others probe public URLs"
+        405, "the request is neither GET nor POST", "nothing: the service sends neither; others probe public URLs"
     ),
     RejectReason.CRC_TOKEN: Advice(
+        400,
         "a GET has no crc_token, several, or one in which an event could be written",
         "nothing if the service did not send it; otherwise pass the query on as it was received",
     ),
     RejectReason.ENCODED: Advice(
+        415,
         "the body has a Content-Encoding, and the signature covers the bytes as sent",
         "switch off compression in the proxy before the receiver",
     ),
     RejectReason.TOO_LARGE: Advice(
-        "the body is larger than max_body", "raise max_body if the service sends deliveries of this size"
+        413, "the body is larger than max_body", "raise max_body if the service sends deliveries of this size"
     ),
     RejectReason.TOO_MANY_BODIES: Advice(
+        503,
         "max_bodies deliveries, or max_bytes of them, are being read or wait for their answer",
         "find what delays the answers, such as a slow store, or raise max_bodies and max_bytes",
     ),
     RejectReason.TOO_SLOW: Advice(
+        408,
         "the body did not arrive within read_deadline",
         "remove ASGI middleware that reads the body before the receiver; otherwise check the network, or raise "
         "read_deadline",
     ),
     RejectReason.BROKEN: Advice(
-        "the connection ended within the body, or Content-Length is no number",
+        400,
+        "the connection ended within the body, or Content-Length is not a number",
         "nothing: the service delivers again; if it persists, check the proxy before the receiver",
     ),
     RejectReason.ALREADY_READ: Advice(
+        400,
         "Content-Length promises a body, and none is left",
         "let nothing consume the body before the receiver, such as an http middleware of Starlette or FastAPI that "
         "iterates request.stream() (request.body() there keeps it), or a middleware of aiohttp that calls "
         "request.read(), request.text(), request.json() or request.post()",
     ),
     RejectReason.SIGNATURE_REPEATED: Advice(
-        "a signature header is there more than once", "check the proxy before the receiver: the service sends one"
+        400, "a signature header is there more than once", "check the proxy before the receiver: the service sends one"
     ),
     RejectReason.SIGNATURE_MISSING: Advice(
+        401,
         f"there is no signature header, by default {SIGNATURE_HEADER}",
         "nothing if the service did not send it; otherwise let the proxy pass the header on, or name it in "
         "SigningKey(header=)",
     ),
     RejectReason.SIGNATURE_MALFORMED: Advice(
+        401,
         "the signature is not sha256= followed by the base64 of 32 bytes",
         "nothing if the service did not send it; otherwise compare it with `svc-async webhook sign`",
     ),
     RejectReason.SIGNATURE_WRONG: Advice(
+        401,
         "no key made the signature over exactly these bytes",
         "check that keys has the consumer secret of the app that owns the webhook, and that nothing changes the body",
     ),
     RejectReason.NOT_AN_OBJECT: Advice(
-        "the body is signed and no JSON object", "report it to the service: it has signed what is no event"
+        400,
+        "the body is signed and is not a JSON object",
+        "report it to the service: it has signed what is not an event",
     ),
     RejectReason.TOO_MANY_EVENTS: Advice(
-        "the body has more than 10,000 events", "report it to the service: no delivery should be as large"
+        413, "the body has more than 10,000 events", "report it to the service: no delivery should be as large"
     ),
     RejectReason.HANDLER_FAILED: Advice(
+        500,
         "a handler failed, and the answer waits for handlers (Ack.inline)",
         "find the handler and the line in the log of errors",
     ),
     RejectReason.QUEUE_FULL: Advice(
+        503,
         "maxsize events, or max_bytes of them, wait for handlers",
         "make handlers faster, or raise workers or the maxsize and max_bytes of ack",
     ),
     RejectReason.ACCEPT_FAILED: Advice(
-        "a store or order_by failed", "find the exception in the log of errors: a full disk, a database that is away"
+        503,
+        "a store or order_by failed",
+        "find the exception in the log of errors: a full disk, a database that is away",
     ),
     RejectReason.CLAIMED_ELSEWHERE: Advice(
+        503,
         "another receiver has the event and has not handled it yet",
         "nothing: the service delivers again, and by then the event is handled or free",
     ),
     RejectReason.TOO_LATE: Advice(
+        503,
         "the event was not accepted, or not handled (Ack.inline), within the deadline of ack, by default 8 seconds",
         "nothing if it is rare: the handlers go on, and a repeated delivery is answered when they finish; otherwise "
         "make the store or the handlers faster, or answer before the handlers with Ack.enqueue or Ack.durable",
     ),
     RejectReason.NOT_RUNNING: Advice(
+        503,
         "the receiver was not started, or is closing",
         "enter the receiver in the lifespan of the application, with `async with receiver`",
     ),
 }
 ADVICE_AFTER_FAILURE = Advice(
+    503,
     "the receiver has ended because of an unexpected exception",
     "find the exception in the log of errors and report it, and start the receiver again",
 )
@@ -288,31 +312,6 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-# Unspecified: the answer to a rejected request, and whether it is sent again (UNS-delivery-retry). A request that may
-# be accepted later gets a 503.
-_STATUS: Mapping[RejectReason, int] = {
-    RejectReason.METHOD: 405,
-    RejectReason.CRC_TOKEN: 400,
-    RejectReason.NOT_FOUND: 404,
-    RejectReason.ENCODED: 415,
-    RejectReason.TOO_LARGE: 413,
-    RejectReason.TOO_MANY_BODIES: 503,
-    RejectReason.TOO_SLOW: 408,
-    RejectReason.BROKEN: 400,
-    RejectReason.ALREADY_READ: 400,
-    RejectReason.SIGNATURE_REPEATED: 400,
-    RejectReason.SIGNATURE_MISSING: 401,
-    RejectReason.SIGNATURE_MALFORMED: 401,
-    RejectReason.SIGNATURE_WRONG: 401,
-    RejectReason.NOT_AN_OBJECT: 400,
-    RejectReason.TOO_MANY_EVENTS: 413,
-    RejectReason.HANDLER_FAILED: 500,
-    RejectReason.QUEUE_FULL: 503,
-    RejectReason.ACCEPT_FAILED: 503,
-    RejectReason.CLAIMED_ELSEWHERE: 503,
-    RejectReason.TOO_LATE: 503,
-    RejectReason.NOT_RUNNING: 503,
-}
 _TRY_LATER = 503
 _UNENCODED = frozenset({"", "identity"})
 
@@ -332,7 +331,7 @@ class Rejected(SvcError):
     @property
     def status(self) -> int:
         """The status to answer with."""
-        return _STATUS[self.reason]
+        return ADVICE[self.reason].status
 
 
 def reject(reason: RejectReason, *, retry_after: int) -> HttpAnswer:
@@ -340,9 +339,10 @@ def reject(reason: RejectReason, *, retry_after: int) -> HttpAnswer:
     headers = {"content-type": "text/plain; charset=utf-8"}
     if reason is RejectReason.METHOD:
         headers["allow"] = "GET, POST"
-    if _STATUS[reason] == _TRY_LATER:
+    status = ADVICE[reason].status
+    if status == _TRY_LATER:
         headers["retry-after"] = str(retry_after)
-    return HttpAnswer(_STATUS[reason], headers, reason.value.encode())
+    return HttpAnswer(status, headers, reason.value.encode())
 
 
 @attrs.frozen(kw_only=True)
@@ -393,7 +393,7 @@ class Verifier:
         """Return the key that signed a delivery, and its events.
 
         Raises:
-            Rejected: no key signed exactly these bytes, or they are no delivery.
+            Rejected: no key signed exactly these bytes, or they are not a delivery.
             InvalidArgument: the body is not bytes.
         """
         if not isinstance(body, bytes):
@@ -468,8 +468,8 @@ def unwrap(body: bytes, headers: Headers, *, keys: Iterable[SigningKey], max_bod
         max_body: the largest body, in bytes.
 
     Raises:
-        Rejected: no key signed exactly these bytes, or they are no delivery; `status` is the status to answer with.
-        InvalidArgument: there is no key, the body is not bytes, or the header fields are no fields.
+        Rejected: no key signed exactly these bytes, or they are not a delivery; `status` is the status to answer with.
+        InvalidArgument: there is no key, the body is not bytes, or the header fields are not fields.
     """
     keys = check_keys(keys)
     COUNT.check("max_body", max_body)
@@ -487,7 +487,7 @@ def check_keys(keys: object) -> tuple[SigningKey, ...]:
     """Return the keys.
 
     Raises:
-        InvalidArgument: there is none, or something else among them, or in place of them.
+        InvalidArgument: there is no key, or something else is among them or in place of them.
     """
     _KEYS.check("keys", keys)
     found = tuple(cast(Iterable[SigningKey], keys))

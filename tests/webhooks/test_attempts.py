@@ -27,7 +27,6 @@ from svc_async.webhooks import (
 from svc_async.webhooks.stores.inbox import StoredEvent
 from svc_async.webhooks.testing import build_delivery
 from tests.support.deliveries import KEY, delivery
-from tests.support.errors import has
 from tests.support.event_samples import activity
 from tests.support.event_stores import MemoryInbox, open_shared_events
 from tests.support.tasks import run_ready_tasks
@@ -419,8 +418,3 @@ async def test_what_was_restored_waits_until_the_application_has_started() -> No
                 await clock.advance(seconds=0.1)
             await run_ready_tasks()
             assert ("poison", 2) in seen
-
-
-def test_max_attempts_is_a_count(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, check=has(parameter="max_attempts")):
-        Ack.durable(SqliteInbox(tmp_path / "inbox.db"), max_attempts=0)

@@ -5,13 +5,11 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from svc_async.errors import InvalidArgument
 from svc_async.sandbox import VirtualClock
 from svc_async.webhooks import Ack, WebhookReceiver
 from svc_async.webhooks.testing import build_delivery
 from svc_async.wire.hmac_sha256 import sign
 from tests.support.deliveries import KEY, STRANGER, delivery
-from tests.support.errors import has
 from tests.support.event_stores import SlowStore
 from tests.support.tasks import run_ready_tasks
 
@@ -137,11 +135,3 @@ async def test_a_body_has_a_deadline(seconds: float) -> None:
         assert answering.done() == (seconds == 5)
         await clock.advance(seconds=5)
         assert (await answering).body == b"body_too_slow"
-
-
-def test_all_bodies_together_are_no_smaller_than_the_largest() -> None:
-    WebhookReceiver(keys=[KEY], max_body=100, max_bytes=100)
-    with pytest.raises(InvalidArgument, check=has(parameter="max_bytes")):
-        WebhookReceiver(keys=[KEY], max_body=100, max_bytes=99)
-    with pytest.raises(InvalidArgument, check=has(parameter="max_bodies")):
-        WebhookReceiver(keys=[KEY], max_bodies=0)

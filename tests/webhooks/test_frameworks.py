@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 from svc_async.errors import InvalidArgument, WrongState
 from svc_async.webhooks import MemoryDedupe, Rejected, RejectReason, WebhookReceiver, unwrap
 from svc_async.webhooks.testing import build_crc
+from svc_async.webhooks.verification import ADVICE
 from tests.support.deliveries import KEY, delivery
 from tests.support.errors import has
 from tests.support.receivers import create_sender
@@ -77,8 +78,8 @@ def test_a_path_that_repeats_the_prefix_of_its_mount_is_not_found_and_the_log_sa
     assert [(answer.status_code, answer.text) for answer in answers] == [(404, "not_found")] * 2
     assert (receiver.stats.received, receiver.stats.rejected) == (2, {"not_found": 2})
     (line,) = caplog.messages
-    assert line.startswith("rejected a request: not_found: the path is not that of receiver.asgi(path)")
-    assert line.endswith("leave the prefix of the mount out of the path: app.mount('/hooks', receiver.asgi('/svc'))")
+    advice = ADVICE[RejectReason.NOT_FOUND]
+    assert line == f"rejected a request: not_found: {advice.cause}; {advice.next_step}"
 
 
 @pytest.mark.parametrize(("how", "status"), [("body", 200), ("json", 200), ("stream", 400)])

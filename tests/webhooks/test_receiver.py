@@ -66,12 +66,6 @@ def test_a_handler_is_registered_for_a_type() -> None:
         WebhookReceiver(keys=[KEY]).on(handler)
 
 
-@pytest.mark.parametrize(("name", "value"), [("ack", "durable"), ("ack", Ack), ("dedupe", "events.db")])
-def test_a_receiver_refuses_what_is_no_store(name: str, value: Any) -> None:
-    with pytest.raises(InvalidArgument, check=has(parameter=name)):
-        WebhookReceiver(keys=[KEY], **{name: value})
-
-
 def generate(*_: object) -> Iterator[None]:
     yield
 
@@ -83,8 +77,12 @@ async def generate_later(*_: object) -> AsyncIterator[None]:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("ack", "durable"),
+        ("ack", Ack),
+        ("dedupe", "events.db"),
         ("workers", 0),
         ("max_body", 0),
+        ("max_bodies", 0),
         ("retry_after", 0),
         ("read_deadline", -1),
         ("drain_deadline", float("nan")),
@@ -141,6 +139,7 @@ def test_a_setting_out_of_bounds_is_refused(name: str, value: Any) -> None:
         ("deadline", 0),
         ("deadline", float("nan")),
         ("on_deadline", "hope"),
+        ("max_attempts", 0),
     ],
 )
 def test_an_acknowledgement_out_of_bounds_is_refused(name: str, value: Any) -> None:
@@ -161,14 +160,23 @@ def test_a_durable_acknowledgement_needs_an_inbox(inbox: Any) -> None:
     assert caught.value.parameter == "inbox"
 
 
+STATE = SharedState.open("postgresql://svc@db.example.test/svc")
+
+
 @pytest.mark.parametrize(
     ("make", "settings"),
     [
-        (MemoryDedupe, {"ttl": 3_600}),
-        (MemoryDedupe, {"maxsize": "10"}),
-        (partial(SqliteDedupe, "events.db"), {"ttl": 25 * 3_600.0}),
-        (SharedState.open("postgresql://svc@db.example.test/svc").events, {"receiver": 3}),
-        (partial(SharedEvents, SharedState.open("postgresql://svc@db.example.test/svc")), {"lease": 60.0}),
+        *((MemoryDedupe, {"ttl": ttl}) for ttl in (3_600, timedelta())),
+        *((MemoryDedupe, {"maxsize": size}) for size in (0, "10")),
+        *((partial(SqliteDedupe, "events.db"), {"ttl": ttl}) for ttl in (25 * 3_600.0, timedelta())),
+        *((partial(SqliteDedupe, "events.db"), {"owner": owner}) for owner in (7, "")),
+        (partial(SqliteDedupe, "events.db"), {"lease": 60}),
+        *((STATE.events, {"receiver": name}) for name in (3, "", "a\n", "a" * 201)),
+        (partial(SharedEvents, STATE), {"ttl": timedelta()}),
+        *(
+            (partial(SharedEvents, STATE), {"lease": lease})
+            for lease in (60.0, timedelta(milliseconds=999), timedelta(days=1, seconds=1))
+        ),
     ],
 )
 def test_a_setting_of_a_store_out_of_bounds_is_refused(make: Callable[..., object], settings: dict[str, Any]) -> None:

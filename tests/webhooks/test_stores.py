@@ -99,42 +99,21 @@ async def test_only_one_of_many_claims_at_a_time(open_store: OpenStore) -> None:
         assert (await asyncio.gather(*(store.claim("a") for _ in range(100)))).count(Claim.TAKEN) == 1
 
 
-@pytest.mark.parametrize("store", [MemoryDedupe, lambda **settings: SqliteDedupe("unused", **settings)])
-def test_remembering_for_no_time_is_refused(store: Callable[..., object]) -> None:
-    with pytest.raises(InvalidArgument, check=has(parameter="ttl")):
-        store(ttl=timedelta())
-
-
-@pytest.mark.parametrize(
-    ("settings", "hint"),
-    [
-        ({"path": None}, None),
-        ({"path": ""}, None),
-        ({"path": Path(":memory:")}, Hint.KEEP_EVENTS_IN_MEMORY),
-        ({"owner": 7}, None),
-        ({"owner": ""}, None),
-        ({"lease": 60}, None),
-        ({"ttl": 60.0}, None),
-    ],
-)
-def test_settings_of_a_file_of_another_type_are_refused(settings: dict[str, Any], hint: Hint | None) -> None:
-    with pytest.raises(InvalidArgument, check=has(parameter=next(iter(settings)), hint=hint)):
-        SqliteDedupe(**{"path": "events.db", **settings})
-
-
 @pytest.mark.parametrize(
     "path", ["", ":memory:", "./:memory:", Path(":memory:"), "file::memory:?cache=shared", 5, None]
 )
-def test_an_inbox_is_a_file(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", [SqliteInbox, SqliteDedupe])
+def test_a_store_in_sqlite_is_a_file(
+    make: Callable[[Any], object], path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidArgument, check=has(parameter="path")):
-        SqliteInbox(path)
+    hint = Hint.KEEP_EVENTS_IN_MEMORY if "memory" in str(path) else None
+    with pytest.raises(InvalidArgument, check=has(parameter="path", hint=hint)):
+        make(path)
     assert [*tmp_path.iterdir()] == []
 
 
 async def test_memory_is_bounded_and_forgets_the_oldest() -> None:
-    with pytest.raises(InvalidArgument, check=has(parameter="maxsize")):
-        MemoryDedupe(maxsize=0)
     store = MemoryDedupe(maxsize=2)
     for key in ("a", "b", "a", "c"):
         await store.commit(key)

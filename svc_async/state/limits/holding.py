@@ -68,7 +68,7 @@ def make_share(known: KnownCount, in_flight: int, now: int) -> Window:
 
 
 def scale_headers(headers: RateLimitHeaders | None, known: KnownCount) -> RateLimitHeaders | None:
-    """Return headers with the limit of one process: the service states that of all."""
+    """Return headers with the limit of one process: the service states the limit of all."""
     if headers is None or headers.limit is None:
         return headers
     return attrs.evolve(headers, limit=_divide(headers.limit * known.headroom, known.processes))

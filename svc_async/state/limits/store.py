@@ -77,7 +77,7 @@ class SharedWindows(WindowStore):
         Args:
             connect: reaches the shared count, or raises `StateUnavailable`.
             lease: returns what is granted; whatever it raises, the shared count cannot be reached.
-            clock: the time; that of the governor.
+            clock: the time; the same as the governor's.
             required: whether the shared count must be reached when this is opened.
         """
         self._connect = connect

@@ -107,7 +107,7 @@ def check_ttl(ttl: timedelta) -> None:
     """Refuse to remember events for no time.
 
     Raises:
-        InvalidArgument: it is no timedelta, or not greater than 0.
+        InvalidArgument: it is not a timedelta, or is not greater than 0.
     """
     DURATION.check("ttl", ttl)
     if ttl <= timedelta():
