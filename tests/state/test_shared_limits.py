@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from svc_async.clock import Timer
 from svc_async.errors import WouldWaitTooLong
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, change_limit
+from svc_async.sandbox.clock import VirtualTimer
 from svc_async.state.limits.holding import Lease, LeaseRequest
 from svc_async.state.limits.store import SharedWindows
 from tests.support.clock import EPOCH, DrivenClock
@@ -299,7 +299,7 @@ class StandingClock(DrivenClock):
     def monotonic(self) -> float:
         return self.seconds
 
-    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> Timer:
+    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> VirtualTimer:
         self.due.append((self.seconds + seconds, callback))
         return super().call_later(1_000_000, callback, moves_time=moves_time)
 
