@@ -30,7 +30,8 @@ def clean(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escape(letter) if _is_unsafe(letter) else letter for letter in text)
+    unsafe = {each for each in text if unicodedata.category(each) in _UNSAFE or each in _INVISIBLE}
+    return "".join(_escape(letter) if letter in unsafe else letter for letter in text)
 
 
 def clean_lines(text: str) -> str:
@@ -66,10 +67,6 @@ def join_first(texts: Sequence[str], most: int = 10) -> str:
     """Return the first of some texts, separated by semicolons, and how many more there are."""
     more = len(texts) - most
     return "; ".join([*texts[:most], *([f"and {more:,} more"] if more > 0 else [])])
-
-
-def _is_unsafe(letter: str) -> bool:
-    return unicodedata.category(letter) in _UNSAFE or letter in _INVISIBLE
 
 
 def _escape(letter: str) -> str:

@@ -129,7 +129,10 @@ def replace_private(path: str | Path, *, temporary: str | Path | None = None) ->
     """
     path = Path(path)
     _find(path, _SPECIAL)
-    descriptor, temporary = _create_beside(path) if temporary is None else _create_or_truncate(temporary)
+    if temporary is None:
+        descriptor, temporary = _create_beside(path)
+    else:
+        descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -145,11 +148,6 @@ def replace_private(path: str | Path, *, temporary: str | Path | None = None) ->
 def _create_beside(path: Path) -> tuple[int, str]:
     """Create a temporary file, with mode 0600, and return its descriptor and its name."""
     return tempfile.mkstemp(dir=path.parent, prefix=".svc-async.")
-
-
-def _create_or_truncate(path: str | Path) -> tuple[int, str]:
-    """Create a file or empty the one that exists, and return its descriptor and its name."""
-    return open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), str(path)
 
 
 def check_replaceable(path: str | Path) -> None:

@@ -454,7 +454,10 @@ def _locate(path: Path | None) -> Path:
 def _select(profiles: Mapping[str, object], name: str, path: Path) -> Mapping[str, str]:
     profile = profiles.get(name)
     if not isinstance(profile, Mapping):
-        rule = f"{name!r} is not in {path}, which has {_list_names(profiles)}"
+        names = [shorten(each, _LONGEST_NAMED) for each, found in profiles.items() if isinstance(found, Mapping)]
+        more = len(names) - _MOST_NAMED
+        listed = [*map(repr, names[:_MOST_NAMED]), *([f"{more:,} more"] if more > 0 else [])]
+        rule = f"{name!r} is not in {path}, which has {', '.join(listed) or 'no profiles'}"
         raise InvalidArgument("profile", rule, hint=Hint.STORE_A_PROFILE)
     unknown = sorted(set(profile) - set(SETTINGS))
     if unknown:
@@ -464,14 +467,11 @@ def _select(profiles: Mapping[str, object], name: str, path: Path) -> Mapping[st
     return profile
 
 
-def _list_names(profiles: Mapping[str, object]) -> str:
-    names = [shorten(name, _LONGEST_NAMED) for name, profile in profiles.items() if isinstance(profile, Mapping)]
-    more = len(names) - _MOST_NAMED
-    return ", ".join([*map(repr, names[:_MOST_NAMED]), *([f"{more:,} more"] if more > 0 else [])]) or "no profiles"
-
-
 def _change(name: str, added: Mapping[str, str], removed: Iterable[str], path: Path) -> Path:
-    _replace(path, _edit_file(name, added, removed, path))
+    text = _edit_file(name, added, removed, path)
+    with report_os_error("file", path, "cannot be written"):
+        create_folder(path.parent)
+        write_private(path, text.encode())
     return path
 
 
@@ -489,12 +489,6 @@ def _edit_file(name: str, added: Mapping[str, str], removed: Iterable[str], path
         del text  # it must not be among the locals of a traceback
         raise UnusableFile("file", path, f"must have at most {_LARGEST_FILE:,} bytes")
     return text
-
-
-def _replace(path: Path, text: str) -> None:
-    with report_os_error("file", path, "cannot be written"):
-        create_folder(path.parent)
-        write_private(path, text.encode())
 
 
 def _variable_name(setting: str) -> str:

@@ -156,6 +156,8 @@ def _build(method: str, path: str, params: Mapping[str, Param] | None, surface: 
         raise InvalidArgument("path", "must have no segment `.` or `..`")
     account = _ACCOUNT.search(path)
     template = _ACCOUNT.sub(r"\1{account_id}", path)
+    beginning = _SHOWN.match(template)
+    shown = beginning[0] if beginning else ""
     return Request(
         method=method.upper(),
         surface=_choose_surface(path, surface),
@@ -163,14 +165,8 @@ def _build(method: str, path: str, params: Mapping[str, Param] | None, surface: 
         path="".join(f"/{segment('path', part)}" for part in parts),
         query=to_pairs(params or {}),
         scope={"account_id": account.group(2)} if account else {},
-        shown_path=_shorten(template),
+        shown_path=shown if shown == template else f"{shown}/...",
     )
-
-
-def _shorten(template: str) -> str:
-    beginning = _SHOWN.match(template)
-    shown = beginning[0] if beginning else ""
-    return shown if shown == template else f"{shown}/..."
 
 
 def _choose_surface(path: str, surface: Surface | str | None) -> Surface:

@@ -8,75 +8,43 @@ from typing import TYPE_CHECKING
 from svc_async.lazy import make_getattr
 
 if TYPE_CHECKING:
-    from svc_async.ads.account_apps import AccountApps
-    from svc_async.ads.account_history import AccountHistory
-    from svc_async.ads.account_media import AccountMediaItems
-    from svc_async.ads.accounts import Accounts
-    from svc_async.ads.advertiser_business_categories import AdvertiserBusinessCategories
-    from svc_async.ads.audience_estimate import ESTIMATE, AudienceEstimate, AudienceOperatorType
-    from svc_async.ads.cards import Cards
-    from svc_async.ads.curated_categories import CuratedCategories
-    from svc_async.ads.custom_audiences import CustomAudiences, TargetedAudienceEntry
-    from svc_async.ads.do_not_reach_lists import DoNotReachList, DoNotReachLists
-    from svc_async.ads.features import Features
-    from svc_async.ads.keyword_insights import KeywordInsightsSearch
-    from svc_async.ads.line_item_curated_categories import LineItemCuratedCategories
-    from svc_async.ads.line_items import LineItems
-    from svc_async.ads.media_library import MediaLibrary
-    from svc_async.ads.placements import Placements
-    from svc_async.ads.poll_cards import PollCards
-    from svc_async.ads.posts import Posts
-    from svc_async.ads.product_catalogs import ProductCatalogs
-    from svc_async.ads.product_sets import ProductSets
-    from svc_async.ads.tailored_audience_permissions import TailoredAudiencePermissions
-    from svc_async.ads.video_conversation_cards import VideoConversationCards
-    from svc_async.batch.job import ClusterRunner
-    from svc_async.lists.audience_users import AudienceUsers
-    from svc_async.lists.do_not_reach_users import DoNotReachUsers
-    from svc_async.lists.products import Products
-    from svc_async.platform.activity import Activity
-    from svc_async.platform.filtered_stream import FilteredStream
-    from svc_async.platform.oauth1_flow import OAuth1Flow
-    from svc_async.platform.oauth2 import OAuth2
-    from svc_async.platform.webhooks import Webhooks
-
-__all__ = [
-    "ESTIMATE",
-    "AccountApps",
-    "AccountHistory",
-    "AccountMediaItems",
-    "Accounts",
-    "Activity",
-    "AdvertiserBusinessCategories",
-    "AudienceEstimate",
-    "AudienceOperatorType",
-    "AudienceUsers",
-    "Cards",
-    "ClusterRunner",
-    "CuratedCategories",
-    "CustomAudiences",
-    "DoNotReachList",
-    "DoNotReachLists",
-    "DoNotReachUsers",
-    "Features",
-    "FilteredStream",
-    "KeywordInsightsSearch",
-    "LineItemCuratedCategories",
-    "LineItems",
-    "MediaLibrary",
-    "OAuth1Flow",
-    "OAuth2",
-    "Placements",
-    "PollCards",
-    "Posts",
-    "ProductCatalogs",
-    "ProductSets",
-    "Products",
-    "TailoredAudiencePermissions",
-    "TargetedAudienceEntry",
-    "VideoConversationCards",
-    "Webhooks",
-]
+    from svc_async.ads.account_apps import AccountApps as AccountApps
+    from svc_async.ads.account_history import AccountHistory as AccountHistory
+    from svc_async.ads.account_media import AccountMediaItems as AccountMediaItems
+    from svc_async.ads.accounts import Accounts as Accounts
+    from svc_async.ads.advertiser_business_categories import (
+        AdvertiserBusinessCategories as AdvertiserBusinessCategories,
+    )
+    from svc_async.ads.audience_estimate import ESTIMATE as ESTIMATE
+    from svc_async.ads.audience_estimate import AudienceEstimate as AudienceEstimate
+    from svc_async.ads.audience_estimate import AudienceOperatorType as AudienceOperatorType
+    from svc_async.ads.cards import Cards as Cards
+    from svc_async.ads.curated_categories import CuratedCategories as CuratedCategories
+    from svc_async.ads.custom_audiences import CustomAudiences as CustomAudiences
+    from svc_async.ads.custom_audiences import TargetedAudienceEntry as TargetedAudienceEntry
+    from svc_async.ads.do_not_reach_lists import DoNotReachList as DoNotReachList
+    from svc_async.ads.do_not_reach_lists import DoNotReachLists as DoNotReachLists
+    from svc_async.ads.features import Features as Features
+    from svc_async.ads.keyword_insights import KeywordInsightsSearch as KeywordInsightsSearch
+    from svc_async.ads.line_item_curated_categories import LineItemCuratedCategories as LineItemCuratedCategories
+    from svc_async.ads.line_items import LineItems as LineItems
+    from svc_async.ads.media_library import MediaLibrary as MediaLibrary
+    from svc_async.ads.placements import Placements as Placements
+    from svc_async.ads.poll_cards import PollCards as PollCards
+    from svc_async.ads.posts import Posts as Posts
+    from svc_async.ads.product_catalogs import ProductCatalogs as ProductCatalogs
+    from svc_async.ads.product_sets import ProductSets as ProductSets
+    from svc_async.ads.tailored_audience_permissions import TailoredAudiencePermissions as TailoredAudiencePermissions
+    from svc_async.ads.video_conversation_cards import VideoConversationCards as VideoConversationCards
+    from svc_async.batch.job import ClusterRunner as ClusterRunner
+    from svc_async.lists.audience_users import AudienceUsers as AudienceUsers
+    from svc_async.lists.do_not_reach_users import DoNotReachUsers as DoNotReachUsers
+    from svc_async.lists.products import Products as Products
+    from svc_async.platform.activity import Activity as Activity
+    from svc_async.platform.filtered_stream import FilteredStream as FilteredStream
+    from svc_async.platform.oauth1_flow import OAuth1Flow as OAuth1Flow
+    from svc_async.platform.oauth2 import OAuth2 as OAuth2
+    from svc_async.platform.webhooks import Webhooks as Webhooks
 
 _HOME_OF = {
     "ESTIMATE": "svc_async.ads.audience_estimate",

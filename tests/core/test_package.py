@@ -37,7 +37,7 @@ def test_importing_the_session_loads_no_server_no_service_and_nothing_that_few_p
     assert not [name for name in loaded if name.startswith(tuple(f"svc_async.{part}" for part in parts))]
 
 
-@pytest.mark.parametrize("name", services.__all__)
+@pytest.mark.parametrize("name", services._HOME_OF)
 def test_every_service_is_there(name: str) -> None:
     assert getattr(services, name) is not None
 
