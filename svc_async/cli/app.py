@@ -1,7 +1,7 @@
 """The commands, and where each is defined; its module is imported when it is called or asked for help."""
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Annotated, Any
 
@@ -93,12 +93,17 @@ def _list_messages(
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code; with `--json`, an error is printed as an object too."""
     options = [*takewhile(lambda each: each != "--", arguments)]
-    as_json = _asks_for_json(options)
+    # An option that asks for JSON counts, whatever else is wrong with the others.
+    as_json = any(each.partition("=")[2].lower() in _YES for each in options if _is_json(each))
+    as_json = as_json and _TEXT_ONLY.isdisjoint(options)
     verbose, quiet = not set(_VERBOSE).isdisjoint(options), not set(_QUIET).isdisjoint(options)
     rest = [each for each in options if each not in _VERBOSE + _QUIET]
     # `--json` becomes the last option, behind the name of the command, which takes it.
     arguments = [*sorted(rest, key=_is_json), *arguments[len(options) :]]
-    output.begin(_find_command(arguments))
+    try:
+        output.begin(" ".join(app.parse_commands(arguments)[0]))  # such as `job status`
+    except CycloptsError:
+        output.begin("")
     try:
         code = _run(arguments, verbose=verbose, quiet=quiet)
     except (Interrupted, KeyboardInterrupt):
@@ -106,13 +111,6 @@ def run(arguments: Sequence[str]) -> int:
     if as_json or output.result is not None:
         output.finish(code)
     return code
-
-
-def _asks_for_json(options: Collection[str]) -> bool:
-    """Return whether an option asks for JSON, whatever else is wrong with the others."""
-    if not _TEXT_ONLY.isdisjoint(options):
-        return False
-    return any(each.partition("=")[2].lower() in _YES for each in options if _is_json(each))
 
 
 def _is_json(option: str) -> bool:
@@ -124,7 +122,7 @@ def _run(arguments: Sequence[str], *, verbose: bool, quiet: bool) -> int:
         with print_log(verbose=verbose, quiet=quiet):
             code: object = app(arguments, console=Console(), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        message = describe_usage(error, _list_groups)
+        message = describe_usage(error, lambda: {name: [*app[name]] for name in app if name not in _TEXT_ONLY})
         return _fail(Exit.USAGE, message, {"type": "UsageError", "message": message})
     except SvcError as error:
         return _fail(exit_of(error), explain(error), describe(error))
@@ -134,18 +132,6 @@ def _run(arguments: Sequence[str], *, verbose: bool, quiet: bool) -> int:
         message = f"I/O error: {error.strerror or type(error).__name__}"
         return _fail(Exit.FAILURE, message, {"type": "OSError", "message": message})
     return code if isinstance(code, int) else Exit.DONE
-
-
-def _find_command(arguments: Sequence[str]) -> str:
-    """Return the name of the command, such as `job status`; empty if there is none."""
-    try:
-        return " ".join(app.parse_commands(arguments)[0])
-    except CycloptsError:
-        return ""
-
-
-def _list_groups() -> Mapping[str, Sequence[str]]:
-    return {name: [*app[name]] for name in app if name not in _TEXT_ONLY}
 
 
 def _fail(code: Exit, message: str, facts: Mapping[str, Any]) -> Exit:

@@ -104,7 +104,9 @@ _IN_THE_COMMAND: Mapping[Hint, str] = MappingProxyType(
         Hint.STORE_A_PROFILE: (
             f"`svc-async auth login` makes it; or name another with --profile, set the SVC_* variables, {_TRY}"
         ),
-        Hint.GIVE_A_USER: "`svc-async auth login` gets one",
+        Hint.GIVE_A_USER: (
+            "`svc-async auth login` gets one, and `svc-async auth whoami` shows which credentials a command uses"
+        ),
         Hint.GIVE_AN_APP: "set SVC_CONSUMER_KEY and SVC_CONSUMER_SECRET, or SVC_BEARER_TOKEN",
         Hint.LIST_ACCOUNTS: "`svc-async accounts list` shows yours, and --sandbox tries the command without any",
         Hint.GIVE_AN_ID: "--sandbox tries the command without any",
@@ -199,6 +201,9 @@ def describe(error: SvcError) -> Mapping[str, Any]:
         return {**describe(error.__cause__), "sent": str(error.sent)}
     facts: dict[str, Any] = {"type": type(error).__name__, "message": explain(error)}
     facts |= {"sent": str(error.sent), "repeatable": error.repeatable}
+    if (parameter := getattr(error, "parameter", None)) is not None:
+        facts["parameter"] = _OPTIONS.get(parameter, parameter)
+    facts |= {} if error.hint is None else {"hint": error.hint.name}
     if not isinstance(error, ApiError):
         return facts
     codes = [reason.code for reason in error.errors]
@@ -212,14 +217,10 @@ def _find_advice(error: SvcError) -> str | None:
         return _IN_THE_COMMAND.get(error.hint, error.hint)
     if isinstance(error, UnusableFile) and error.repeatable:
         return _WAIT
-    if isinstance(error, NotFound) and (options := _find_options(error)):
-        return f"check the id that {options} gives{_WHERE_IDS_ARE.get(options, '')}"
+    if isinstance(error, NotFound):
+        named = (_OPTIONS.get(each.parameter or "") for each in error.errors)
+        if options := " and ".join(dict.fromkeys(filter(None, named))):
+            return f"check the id that {options} gives{_WHERE_IDS_ARE.get(options, '')}"
     codes = [str(reason.code) for reason in error.errors] if isinstance(error, ApiError) else []
     by_code = (_ADVICE_BY_CODE[code] for code in codes if code in _ADVICE_BY_CODE)
     return next(by_code, None) or next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), None)
-
-
-def _find_options(error: ApiError) -> str:
-    """Return the options that give what an error is about; empty if there are none."""
-    options = (_OPTIONS.get(each.parameter or "") for each in error.errors)
-    return " and ".join(dict.fromkeys(option for option in options if option))

@@ -105,7 +105,9 @@ class FailureList:
             self._put_in_place()
         except OSError as failed:
             self.problem = failed.strerror
-            self._delete_part()
+            if self._is_begun:  # a part of the new list could be written
+                with suppress(OSError):
+                    self._new.unlink()
         finally:
             with suppress(OSError):  # what could not be written is known already
                 self._file.close()
@@ -191,8 +193,9 @@ class FailureList:
             try:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(self._new, file):
-                    return file
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(self._new.stat(), os.fstat(file.fileno())):
+                        return file
             except BlockingIOError:
                 file.close()
                 problem = "is locked by another job"
@@ -208,12 +211,6 @@ class FailureList:
         self._file = self._lock()
         self._writer = csv.writer(self._file)
         killed.close()
-
-    def _delete_part(self) -> None:
-        """Delete the new list if only a part of it could be written."""
-        if self._is_begun:
-            with suppress(OSError):
-                self._new.unlink()
 
     def _put_in_place(self) -> None:
         self._file.flush()
@@ -307,14 +304,6 @@ def _is_list(path: Path) -> bool:
     with path.open("rb") as file:
         first = file.readline(100)
     return not first or first.decode("utf-8", "replace").rstrip("\r\n") in _HEADERS
-
-
-def _is_at(path: Path, file: TextIO) -> bool:
-    """Return whether the file is still the one of this name."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
 
 
 def _uncell(cell: str) -> str:

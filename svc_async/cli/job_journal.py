@@ -1,10 +1,9 @@
 """The journal of a command's job: how the same job is recognised and resumed."""
 
-import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
@@ -16,8 +15,7 @@ from svc_async.batch.journal.file import Journals
 from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.cli.options import JournalFlags, RunFlags, absolute
-from svc_async.cli.sessions import require_state
-from svc_async.cli.signals import run_until_stopped
+from svc_async.cli.sessions import in_state, require_state
 from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument, SvcError, UnusableFile
 from svc_async.session import Session
@@ -25,7 +23,6 @@ from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import ReplayableSource
 from svc_async.state import SharedState
 from svc_async.state.jobs import JobStore
-from svc_async.state.journals import JournalSummary, list_journals
 from svc_async.users.tables import Rows
 
 __all__ = [
@@ -37,13 +34,9 @@ __all__ = [
     "find_job",
     "find_journal",
     "find_source_problem",
-    "list_state_journals",
     "read_noted_job",
     "read_state_job",
-    "read_state_journal",
 ]
-
-T = TypeVar("T")
 
 UNKNOWN_JOB = (
     "is not the name of a job in this shared state; `svc-async job list` lists them, and the shards of jobs on clusters"
@@ -155,20 +148,6 @@ def describe_resuming(job: str) -> str:
     return f"svc-async job resume --job {shlex.quote(job)}"
 
 
-def read_state_journal(job: str, state_url: str | None, profile: str | None) -> JournalRecord | None:
-    """Return what the journal of a job in the shared state says; None if there is none yet.
-
-    Raises:
-        InvalidArgument: no shared state is named.
-        StateUnavailable: its database cannot be reached.
-        UnusableState: the journal is damaged.
-    """
-    try:
-        return _use_state(require_state(state_url, profile), lambda state: state.journal(job).find())
-    finally:
-        del state_url  # its password must not be among the locals of a traceback
-
-
 def read_state_job(state: SharedState, job: str) -> JournalRecord | None:
     """Return what is known of a job in a shared state, also of one on a cluster; None if there is none.
 
@@ -176,29 +155,12 @@ def read_state_job(state: SharedState, job: str) -> JournalRecord | None:
         StateUnavailable: its database cannot be reached.
         UnusableState: a journal is damaged.
     """
-    return _use_state(state, lambda state: find_job(state, job))
+    return in_state(state, lambda state: find_job(state, job))
 
 
 async def find_job(state: SharedState, job: str) -> JournalRecord | None:
     """Return what is known of a job in an open shared state, also of one on a cluster; None if there is none."""
     return await state.journal(job).find() or await JobStore(state.database).find_record(job)
-
-
-def list_state_journals(state: SharedState) -> Sequence[JournalSummary]:
-    """Return the journals in a shared state, beginning with the one that was written last.
-
-    Raises:
-        StateUnavailable: its database cannot be reached.
-    """
-    return _use_state(state, lambda state: list_journals(state.database))
-
-
-def _use_state(state: SharedState, work: Callable[[SharedState], Awaitable[T]]) -> T:
-    async def use() -> T:
-        async with state:
-            return await work(state)
-
-    return asyncio.run(run_until_stopped(use()))
 
 
 @attrs.frozen(kw_only=True)
@@ -240,8 +202,8 @@ class JobJournal:
         return attrs.evolve(found, record=record, begun=begun, resume_spool=options.resume_spool and record.spooled)
 
     def _read(self, run: RunFlags) -> JournalRecord | None:
-        if self.job is not None:
-            return read_state_journal(self.job, run.state_url, run.profile)
+        if (job := self.job) is not None:
+            return in_state(require_state(run.state_url, run.profile), lambda state: state.journal(job).find())
         if self.path is None:
             return None
         if self.path.is_dir():

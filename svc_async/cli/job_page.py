@@ -107,16 +107,16 @@ def list_folder(folder: Path) -> Sequence[Mapping[str, Any]]:
     paths = sorted(folder.glob("*.journal"))
     if not paths:
         raise UnusableFile("journal", folder, "is a folder without journals (*.journal)")
-    return [_summarize(path) for path in paths]
-
-
-def _summarize(path: Path) -> Mapping[str, Any]:
-    facts: dict[str, Any] = {"journal": str(path), "state": None, "accepted": None, "problem": None}
-    try:
-        record = JournalRecord.read(path)
-    except UnusableFile as error:  # the others are shown
-        return {**facts, "problem": explain(error)}
-    return {**facts, "state": describe_state(record), "accepted": record.report.accepted}
+    found: list[Mapping[str, Any]] = []
+    for path in paths:
+        facts: dict[str, Any] = {"journal": str(path), "state": None, "accepted": None, "problem": None}
+        try:
+            record = JournalRecord.read(path)
+            facts |= {"state": describe_state(record), "accepted": record.report.accepted}
+        except UnusableFile as error:  # the others are shown
+            facts["problem"] = explain(error)
+        found.append(facts)
+    return found
 
 
 def list_reasons(record: JournalRecord) -> Mapping[str, int]:
@@ -171,20 +171,13 @@ def find_waits(record: JournalRecord, clock: Clock) -> JobWaits:
         return JobWaits()
     settings = None if job is None else job.settings
     if record.running:
-        return JobWaits(
-            turned_away=record.turned_away,
-            resends_from=_find_earliest(record, settings, clock.now()),
-            was_resumed=record.runs > 1,
-        )
+        earliest: datetime | None = None
+        if settings is not None and settings.ordered and record.doubts:
+            earliest = record.doubts[0].sent_at + timedelta(seconds=settings.quarantine)
+            earliest = earliest if earliest > clock.now() else None
+        return JobWaits(turned_away=record.turned_away, resends_from=earliest, was_resumed=record.runs > 1)
     is_on_cluster = job is not None and job.note.cluster_job is not None  # its shards wait for different times
     return JobWaits(quarantine=None if settings is None or is_on_cluster else _find_rest(record, settings, clock))
-
-
-def _find_earliest(record: JournalRecord, settings: BatchSettings | None, now: datetime) -> datetime | None:
-    if settings is None or not settings.ordered or not record.doubts:
-        return None
-    earliest = record.doubts[0].sent_at + timedelta(seconds=settings.quarantine)
-    return earliest if earliest > now else None
 
 
 def _find_rest(record: JournalRecord, settings: BatchSettings, clock: Clock) -> float:

@@ -19,10 +19,9 @@ from svc_async.cli.failures import FailureList, name_failures_file
 from svc_async.cli.job_journal import AbsentSource, JobJournal, find_journal
 from svc_async.cli.job_page import describe_target
 from svc_async.cli.options import ClusterFlags, JournalFlags, RunFlags, WorkerFlags
-from svc_async.cli.outcome import JobOutcome, check_report
+from svc_async.cli.outcome import JobOutcome, check_report, describe_unused, list_unused
 from svc_async.cli.output.console import count, print_error, say, show_json, stderr
-from svc_async.cli.output.progress import Display, open_display
-from svc_async.cli.output.unused_columns import describe_unused, list_unused
+from svc_async.cli.output.progress import Display, choose_form
 from svc_async.cli.sessions import open_session
 from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.sync_plan import SyncPlan, open_state
@@ -164,11 +163,11 @@ class _CommandRun:
         """Run it and return the exit code."""
         self._check_paths()
         known = None if self.journal.record is None else self.journal.record.report
+        console = stderr()
+        form = choose_form(console, as_json=self.options.as_json)
         with (
             FailureList(self._failures_path, self.source, lasting=self.journal.is_kept) as failures,
-            open_display(
-                self.source, console=stderr(), clock=self.clock, limit=self._limit, as_json=self.options.as_json
-            ) as display,
+            Display(self.source, form=form, console=console, clock=self.clock, limit=self._limit) as display,
         ):
             watch = _Watch(display, failures, self.clock, known)
             try:
@@ -228,7 +227,8 @@ class _CommandRun:
                 watch.report = None if job.operation == "sync" and job.sync.dry_run else report
             except BatchError as error:
                 watch.error = error
-                watch.report = await self._recount(_find_report(error) or watch.count(), session)
+                found = getattr(error.report, "total", None)
+                watch.report = await self._recount(found if isinstance(found, Report) else watch.count(), session)
             except asyncio.CancelledError:
                 watch.report = await self._recount(watch.count(), session)
                 raise
@@ -316,7 +316,9 @@ class _CommandRun:
             say(outcome.advice)
 
     def _describe_rest(self, report: Report, error: BatchError | None) -> str:
-        cause = _find_cause(error)
+        cause: BaseException | None = error
+        while isinstance(cause, BatchError):  # that of a sync has the error of its upload as its cause
+            cause = cause.__cause__
         if isinstance(cause, NotFound) and not report.accepted:
             return _ANOTHER_ID + (_ANOTHER_JOURNAL if self.journal.is_kept else "")
         run = "When that is corrected, run" if isinstance(cause, SvcError) and not cause.repeatable else "Run"
@@ -339,18 +341,6 @@ class _CommandRun:
             "products that were deleted fail then" if is_deletion else "rows that were accepted are not added twice"
         )
         return f"{rest} {run} the same command again to finish: {effect}."
-
-
-def _find_cause(error: BaseException | None) -> BaseException | None:
-    """Return what ended a job early; the error of a sync has the error of its upload as its cause."""
-    while isinstance(error, BatchError):
-        error = error.__cause__
-    return error
-
-
-def _find_report(error: BatchError) -> Report | None:
-    report = getattr(error.report, "total", None)
-    return report if isinstance(report, Report) else None
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from svc_async._version import __version__
+from svc_async.batch.job import Job
 from svc_async.batch.report import Report, Timeline
 from svc_async.cli.exit_codes import INTERRUPTED, Exit, describe, exit_of, explain
 from svc_async.cli.failures import FailureList, describe_failures
@@ -27,8 +28,11 @@ from svc_async.cli.output.console import (
 from svc_async.errors import BatchError, InvalidArgument, UnusableFile
 from svc_async.jobs.html_report import BEGINNING, JobRecord, report_page
 from svc_async.private_files import check_replaceable, report_os_error, write_private
+from svc_async.sources.columns import select_unmapped
+from svc_async.sources.source import ReplayableSource
+from svc_async.users.names import quote_names, shorten_name
 
-__all__ = ["JobOutcome", "check_report", "write_json_report", "write_report"]
+__all__ = ["JobOutcome", "check_report", "describe_unused", "list_unused", "write_json_report", "write_report"]
 
 _PARTLY_VALID = {
     False: "  of these with another valid identifier: --bad-identifiers drop sends them",
@@ -41,6 +45,8 @@ _JSON_BEGINNING = re.compile(rb'\{\s*"version": \d+,\s*"command": "')
 _SAMPLED = ("seconds", "accepted", "requests", "rate_limited")
 _LISTED = 5
 """Reasons that are printed."""
+_NAMED = 100
+"""Names of columns that are listed for programs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -129,7 +135,9 @@ class JobOutcome:
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return plain values, ready for JSON."""
-        listed = {} if self.options.omit_failures else {"failures": self._describe_failures()}
+        listed = {}
+        if not self.options.omit_failures:
+            listed["failures"] = describe_failures(self.report.failures, self.find_line)
         return {
             "file": self.file,
             **self.report.counts,
@@ -139,7 +147,7 @@ class JobOutcome:
             "journal": self.journal,
             "finished_before": self.finished_before,
             "failures_file": str(self.failures.path) if self.failures.is_written else None,
-            "failures_unlisted": self._unlisted,
+            "failures_unlisted": self._unexplained if self.failures.is_written else self.report.failed,
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self._rows_per_second, 1),
             "interrupted": self.interrupted,
@@ -174,29 +182,21 @@ class JobOutcome:
         if path is None:
             return self.exit
         try:
-            self._write(path)
+            if path.suffix == ".json":
+                write_json_report(path, self._full(), error=self.problem, exit_code=self.exit)
+            else:
+                write_report(path, self._page())
         except UnusableFile as failed:
-            return self._report_unwritten(failed)
+            done = "the job has ended early" if self.is_early else "the job itself is done"
+            advice = f"; `{self.report_command} --out FILE` writes one" if self.report_command else ""
+            message = f"{explain(failed)}; {done}, with the result that is printed{advice}"
+            if self.problem is None:
+                output.error = self._describe_unwritten(message)
+            print_error(message)
+            return self.exit if self.is_early else Exit.FAILURE
         if not self.options.as_json:
             say(f"The report is in {path}.")
         return self.exit
-
-    def _report_unwritten(self, failed: UnusableFile) -> Exit:
-        """Print that the report could not be written, and return the exit code."""
-        done = "the job has ended early" if self.is_early else "the job itself is done"
-        advice = f"; `{self.report_command} --out FILE` writes one" if self.report_command else ""
-        message = f"{explain(failed)}; {done}, with the result that is printed{advice}"
-        if self.problem is None:
-            output.error = self._describe_unwritten(message)
-        print_error(message)
-        return self.exit if self.is_early else Exit.FAILURE
-
-    def _write(self, path: Path) -> None:
-        """Write a report file; its name decides its format."""
-        if path.suffix == ".json":
-            write_json_report(path, self._full(), error=self.problem, exit_code=self.exit)
-        else:
-            write_report(path, self._page())
 
     @property
     def _failure_share(self) -> float:
@@ -206,17 +206,9 @@ class JobOutcome:
         return min(1.0, failed / rows) if rows else float(failed > 0)
 
     @property
-    def _unlisted(self) -> int:
-        """How many failed rows no file lists."""
-        return self._unexplained if self.failures.is_written else self.report.failed
-
-    @property
     def _unexplained(self) -> int:
         """How many failed rows are only counted: a journal lists the first 10,000, and a job may have been cut off."""
         return max(0, self.report.failed - self.failures.count)
-
-    def _describe_failures(self) -> Sequence[Mapping[str, Any]]:
-        return describe_failures(self.report.failures, self.find_line)
 
     @property
     def _rows_per_second(self) -> float:
@@ -280,20 +272,17 @@ def check_report(path: Path, option: str = "report") -> None:
     if not path.parent.is_dir():
         raise InvalidArgument(option, "must be in a folder that exists")
     try:
-        may_replace = not path.exists() or (path.is_file() and _is_report(path))
+        may_replace = not path.exists()
+        if path.is_file():
+            with path.open("rb") as file:
+                first = file.read(len(BEGINNING)).replace(b"\r\n", b"\n")
+            may_replace = not first or first == BEGINNING.encode() or _JSON_BEGINNING.match(first) is not None
         if may_replace:
             check_replaceable(path)
     except OSError as error:
         raise InvalidArgument(option, f"cannot be written to {path}: {error.strerror}") from None
     if not may_replace:
         raise InvalidArgument(option, f"must not be {path}, which holds something else")
-
-
-def _is_report(path: Path) -> bool:
-    """Return whether a file is a report, or is empty."""
-    with path.open("rb") as file:
-        first = file.read(len(BEGINNING)).replace(b"\r\n", b"\n")
-    return not first or first == BEGINNING.encode() or _JSON_BEGINNING.match(first) is not None
 
 
 def write_json_report(
@@ -336,3 +325,32 @@ def _counts(report: Report, *, drops: bool) -> list[tuple[int, str, str]]:
     if report.in_doubt:
         counts.append((report.in_doubt, "yellow", "  of these in doubt: sent, and possibly applied"))
     return counts
+
+
+def describe_unused(job: Job, source: ReplayableSource) -> str | None:
+    """Return a note on what is not sent of a feed that was checked; None if that is nothing."""
+    names = _find_unused(job, source)
+    if not names:
+        return None
+    what = "columns or elements" if len(names) > 1 else "column or element"
+    return (
+        f"Not sent: the {what} {quote_names(names)}, since products have no such attribute. "
+        "--map NAME=ATTRIBUTE sends one as an attribute, and --map NAME=- leaves out this note."
+    )
+
+
+def list_unused(job: Job, source: ReplayableSource) -> Mapping[str, Sequence[str]]:
+    """Return the first hundred names of what is not sent, ready for JSON; empty if the source is no feed."""
+    if not _is_feed(job):
+        return {}
+    return {"unused_columns": [shorten_name(name) for name in _find_unused(job, source)[:_NAMED]]}
+
+
+def _find_unused(job: Job, source: ReplayableSource) -> Sequence[str]:
+    """Return the names of which the user has not said that they are ignored."""
+    return select_unmapped(source.ignored, job.file.mapping) if _is_feed(job) else ()
+
+
+def _is_feed(job: Job) -> bool:
+    """Return whether the source has products; of users there is no unknown column, and a deletion needs only keys."""
+    return job.target.kind == "catalog" and job.operation != "remove"

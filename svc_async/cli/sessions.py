@@ -1,10 +1,13 @@
 """Finds the credentials that a command works with, and opens its session."""
 
 import os
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from svc_async import profiles
-from svc_async.auth.credentials import NEEDS_USER, WITH_USER, Credentials
-from svc_async.errors import AccessDenied, InvalidArgument
+from svc_async.auth.credentials import Credentials
+from svc_async.cli.signals import run_coroutine
+from svc_async.errors import InvalidArgument
 from svc_async.session import Session
 from svc_async.state import SharedState
 from svc_async.wire.hmac_sha256 import SigningKey
@@ -14,6 +17,8 @@ __all__ = [
     "find_shadowed_profile",
     "find_signing_key",
     "find_state",
+    "in_session",
+    "in_state",
     "open_embedded_state",
     "open_session",
     "require_state",
@@ -21,21 +26,48 @@ __all__ = [
 ]
 
 
-def open_session(profile: str | None, surface: Surface = Surface.ADS, *, state_url: str | None = None) -> Session:
+T = TypeVar("T")
+
+
+def in_session(profile: str | None, work: Callable[[Session], Awaitable[T]]) -> T:
+    """Open the session of a command, and return the result of what is done in it.
+
+    Raises:
+        Interrupted: a signal arrived.
+    """
+
+    async def do() -> T:
+        async with open_session(profile) as session:
+            return await work(session)
+
+    return run_coroutine(do())
+
+
+def in_state(state: SharedState, work: Callable[[SharedState], Awaitable[T]]) -> T:
+    """Open a shared state, and return the result of what is done in it.
+
+    Raises:
+        Interrupted: a signal arrived.
+    """
+
+    async def do() -> T:
+        async with state:
+            return await work(state)
+
+    return run_coroutine(do())
+
+
+def open_session(profile: str | None, *, state_url: str | None = None) -> Session:
     """Return a session with the settings of the profile, SVC_PROFILE, the SVC_* variables or the profile `default`.
 
     Args:
         profile: the profile's name.
-        surface: the host that the command calls.
         state_url: the URL of the shared state; by default, what `profiles.find_state_url` finds.
 
     Raises:
         InvalidArgument: names what is missing.
-        AccessDenied: a user's token is needed, and there is none; nothing was sent.
     """
     source = profiles.find(profile)
-    if surface is Surface.ADS and not isinstance(source.credentials, WITH_USER):
-        raise AccessDenied(f"{NEEDS_USER}, which is not in {source.origin}; {_advise(source.profile)}")
     try:
         state = find_state(state_url, profile)
     finally:
@@ -100,14 +132,6 @@ def find_shadowed_profile(profile: str | None) -> str | None:
     """Return the stored profile that would be used if no SVC_* variables were set, None if none is shadowed."""
     is_chosen = profile or os.environ.get("SVC_PROFILE")
     return "default" if not is_chosen and profiles.set_variables() and profiles.is_stored("default") else None
-
-
-def _advise(profile: str | None) -> str:
-    if profile not in (None, "default"):
-        return f"`svc-async auth login --profile {profile}` gets one"
-    if find_shadowed_profile(None):
-        return "unset the SVC_* variables, which hide the profile 'default', or add --profile default"
-    return "`svc-async auth login` gets one"
 
 
 def session_from(

@@ -8,11 +8,20 @@ from typing import Any, TypeVar
 
 from svc_async.cli.exit_codes import Interrupted
 
-__all__ = ["run_until_stopped"]
+__all__ = ["run_coroutine", "run_until_stopped"]
 
 T = TypeVar("T")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_coroutine(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` in an event loop of its own, until it is done or a signal stops it.
+
+    Raises:
+        Interrupted: a signal arrived.
+    """
+    return asyncio.run(run_until_stopped(work))
 
 
 async def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:

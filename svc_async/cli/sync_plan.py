@@ -1,22 +1,21 @@
 """Prints the plan of a sync, and finds the state of its list."""
 
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
-from types import MappingProxyType
 
 import attrs
 
 from svc_async import profiles
 from svc_async.ads.products import MAX_PRODUCTS
-from svc_async.batch.job import Job, StateLocation, TargetSpec
+from svc_async.batch.job import Job, StateLocation
 from svc_async.batch.plan import Plan
 from svc_async.cli.exit_codes import Exit, describe, exit_of, explain
 from svc_async.cli.options import RunFlags
+from svc_async.cli.outcome import list_unused
 from svc_async.cli.output.console import count, format_duration, name_count, print_error, show, show_json
-from svc_async.cli.output.unused_columns import list_unused
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import find_job_limit
 from svc_async.lists.user_list import USER_LIMITS
@@ -149,7 +148,9 @@ async def open_state(job: Job, session: Session, options: RunFlags) -> AsyncGene
         with tempfile.TemporaryDirectory() as folder:
             yield str(Path(folder) / "state")
     else:
-        name = _name_list(job.target, options)
+        account = f"{job.target.account_id} " if job.target.kind == "audience" else ""
+        host = profiles.find(options.profile).endpoints.ads_url
+        name = f"{job.target.kind} {account}{job.target.list_id} at {host}"
         path = state_folder() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
         if session.state is None:
             with report_os_error("state", path.parent, "is where states are without --state, and cannot be created"):
@@ -161,33 +162,17 @@ async def open_state(job: Job, session: Session, options: RunFlags) -> AsyncGene
         yield session.state or str(path)
 
 
-def _name_list(target: TargetSpec, options: RunFlags) -> str:
-    account = f"{target.account_id} " if target.kind == "audience" else ""
-    host = profiles.find(options.profile).endpoints.ads_url
-    return f"{target.kind} {account}{target.list_id} at {host}"
-
-
 def _estimate(job: Job, plan: Plan) -> tuple[int, float]:
     """Return the least requests of a plan, and the least seconds that they take at the limit.
 
     More are needed where requests are not full, such as the last of each lane, and where one is repeated.
     """
-    count_requests, kind = _REQUESTS[job.target.kind], job.target.kind
-    users = job.settings.users_per_operation
-    sent = count_requests(plan.upserts - plan.invalid_rows, plan.size, users)
-    removed = count_requests(plan.all_removals, plan.all_removals * _REMOVAL_SIZE, users)
+    kind, users = job.target.kind, USER_LIMITS.operations * job.settings.users_per_operation
+
+    def count_requests(rows: int, size: int) -> int:
+        return -(-rows // MAX_PRODUCTS) if kind == "catalog" else max(-(-rows // users), -(-size // USER_LIMITS.size))
+
+    sent = count_requests(plan.upserts - plan.invalid_rows, plan.size)
+    removed = count_requests(plan.all_removals, plan.all_removals * _REMOVAL_SIZE)
     seconds = find_job_limit(kind, "upload").find_least_seconds(sent)
     return sent + removed, seconds + find_job_limit(kind, "remove").find_least_seconds(removed)
-
-
-def _count_user_requests(rows: int, size: int, users_per_operation: int) -> int:
-    return max(-(-rows // (USER_LIMITS.operations * users_per_operation)), -(-size // USER_LIMITS.size))
-
-
-def _count_product_requests(rows: int, _size: int, _users_per_operation: int) -> int:
-    return -(-rows // MAX_PRODUCTS)
-
-
-_REQUESTS: Mapping[str, Callable[[int, int, int], int]] = MappingProxyType(
-    {"audience": _count_user_requests, "catalog": _count_product_requests}
-)

@@ -69,33 +69,20 @@ async def open_workers(
         InvalidArgument: an extra is missing, or no shared state is named.
         SvcError: something cannot be reached.
     """
-    _check_extra(options, workers)
+    is_embedded = workers.cluster == _LOCAL and not (options.state_url or profiles.find_state_url(options.profile))
+    # Before anything is started; the error names the extra that brings everything.
+    clients = import_cluster("clients", extra="local-cluster" if is_embedded else "cluster")
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(_open_state_url(options, workers))
         session = await stack.enter_async_context(open_session(options.profile, state_url=url))
         await check_access(target, session)
-        client = await stack.enter_async_context(_open_client(workers))
+        logging.getLogger("distributed").setLevel(logging.ERROR)  # users need not hear of each worker
+        is_local = workers.cluster == _LOCAL
+        opened = clients.start_local(workers.workers) if is_local else clients.open_client(workers.cluster)
+        client = await stack.enter_async_context(opened)
         if session.state is None:
             raise InvalidArgument(_STATE_VARIABLE, "must be set with --cluster, or --state-url given")
         yield session, client, session.state
-
-
-def _check_extra(options: RunFlags, cluster: WorkerFlags) -> None:
-    """Check that a cluster can be used, before anything is started.
-
-    Raises:
-        InvalidArgument: an extra is missing; the error names the one that brings everything.
-    """
-    embedded = cluster.cluster == _LOCAL and not (options.state_url or profiles.find_state_url(options.profile))
-    import_cluster("clients", extra="local-cluster" if embedded else "cluster")
-
-
-def _open_client(options: WorkerFlags) -> Any:
-    clients = import_cluster("clients")
-    logging.getLogger("distributed").setLevel(logging.ERROR)  # users need not hear of each worker
-    if options.cluster == _LOCAL:
-        return clients.start_local(options.workers)
-    return clients.open_client(options.cluster)
 
 
 @asynccontextmanager
@@ -110,28 +97,19 @@ async def _open_state_url(options: RunFlags, cluster: WorkerFlags) -> AsyncGener
         return
     if url is not None:
         with _set_variable(url):
-            _check_url_of_workers(options, url)
+            profile = profiles.find(options.profile).profile  # in which workers find the URL
+            if profiles.find_state_url(profile) != url:
+                rule = "is what the workers use: give no other one by --state-url or SVC_STATE_URL"
+                raise InvalidArgument("state_url", f"of the profile {profile!r} {rule}")
             yield url
         return
     async with AsyncExitStack() as stack:
-        state = await _start_embedded_state(stack)
+        try:
+            state = await stack.enter_async_context(SharedState.embedded())
+        except InvalidArgument as error:
+            raise InvalidArgument("--cluster", f"local without --state-url {error.rule}") from None
         with _set_variable(state.url):
             yield state.url
-
-
-async def _start_embedded_state(stack: AsyncExitStack) -> SharedState:
-    try:
-        return await stack.enter_async_context(SharedState.embedded())
-    except InvalidArgument as error:
-        raise InvalidArgument("--cluster", f"local without --state-url {error.rule}") from None
-
-
-def _check_url_of_workers(options: RunFlags, url: str) -> None:
-    """Check that workers find the same URL, which they read from the profile that this process has found."""
-    profile = profiles.find(options.profile).profile
-    if profiles.find_state_url(profile) != url:
-        rule = f"of the profile {profile!r} is what the workers use: give no other one by --state-url or SVC_STATE_URL"
-        raise InvalidArgument("state_url", rule)
 
 
 @contextmanager

@@ -89,7 +89,7 @@ async def open_client(address: str) -> AsyncGenerator[Any]:
     try:
         client = await Client(address, asynchronous=True, timeout=_CONNECT_SECONDS)
     except ValueError:
-        raise InvalidArgument("--cluster", "must be local, or the address of a scheduler: tcp://HOST:8786") from None
+        raise InvalidArgument("cluster", "must be the address of a scheduler, such as tcp://HOST:8786") from None
     except (OSError, TimeoutError) as error:
         name = type(error).__name__
         raise ClusterFailed(f"the scheduler at {address} cannot be reached ({name}): check the address") from None

@@ -24,7 +24,6 @@ __all__ = [
     "ADVICE",
     "ADVICE_AFTER_FAILURE",
     "MAX_BODY",
-    "OTHER_SECRET",
     "CrcSignature",
     "Fields",
     "Headers",
@@ -48,7 +47,7 @@ _URL_SAFE = "is URL-safe or unpadded base64; it must be standard base64 with pad
 _NO_BASE64 = "is not sha256= followed by the base64 of 32 bytes"
 _OF_ANOTHER_PATH = {404, 405}
 """What a server answers if the receiver has another path."""
-OTHER_SECRET = "was made with another secret or over other bytes"  # noqa: S105 - a message, not a secret
+_OTHER_SECRET = "was made with another secret or over other bytes"  # noqa: S105 - a message, not a secret
 
 
 def diagnose_crc(
@@ -76,7 +75,7 @@ def diagnose_crc(
     if signature == token:
         return "response_token is the crc_token itself; it must be its keyed hash"
     problem = diagnose_signature(key, token.encode(), signature)
-    if problem == OTHER_SECRET and verify(key, quote(token, safe="").encode(), signature):
+    if problem == _OTHER_SECRET and verify(key, quote(token, safe="").encode(), signature):
         problem = "is the hash of the percent-encoded token; the token must be decoded first"
     return problem and f"response_token {problem}"
 
@@ -90,9 +89,9 @@ def diagnose_signature(key: SigningKey, message: bytes, signature: str) -> str |
         if signature == wrong:
             return problem
     if is_signature(signature):
-        return OTHER_SECRET
+        return _OTHER_SECRET
     if re.fullmatch(r"(sha256=)?[0-9A-Fa-f]{64}", signature):
-        return f"{_HEX}, and {OTHER_SECRET}"
+        return f"{_HEX}, and {_OTHER_SECRET}"
     return _MISSING if is_signature(_PREFIX + signature) else _NO_BASE64
 
 
@@ -236,7 +235,7 @@ ADVICE: Mapping[RejectReason, Advice] = {
     RejectReason.SIGNATURE_MALFORMED: Advice(
         401,
         "the signature is not sha256= followed by the base64 of 32 bytes",
-        "nothing if the service did not send it; otherwise compare it with `svc-async webhook sign`",
+        "nothing if the service did not send it; otherwise find what changes the header on the way",
     ),
     RejectReason.SIGNATURE_WRONG: Advice(
         401,

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from svc_async.batch.report import JobPhase, Progress, Wait
 from svc_async.cli.output.console import format_duration, say, show
-from svc_async.cli.output.progress import Bars, Display, Lines, open_display
+from svc_async.cli.output.progress import Display, choose_form
 from svc_async.governor.governor import BucketState, Governor
 from svc_async.jobs.limits import find_job_limit
 from svc_async.sandbox import VirtualClock
@@ -36,10 +36,10 @@ def console(*, terminal: bool, width: int = 140) -> Console:
     return Console(file=StringIO(), force_terminal=terminal, width=width, highlight=False)
 
 
-def render(bars: Bars) -> list[str]:
+def render(bars: Display) -> list[str]:
     """Return the lines that are on the terminal now."""
-    paper = console(terminal=True, width=bars.console.width)
-    paper.print(bars.renderable)
+    paper = console(terminal=True, width=bars.bars.console.width)
+    paper.print(bars.bars.get_renderable())
     return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in read_output(paper).splitlines()]
 
 
@@ -48,18 +48,24 @@ def read_output(console: Console) -> str:
     return console.file.getvalue()
 
 
-def test_a_terminal_gets_bars_and_others_lines_and_with_json_only_a_terminal_gets_lines(source: CsvSource) -> None:
-    clock = VirtualClock()
+def test_a_terminal_gets_bars_and_others_lines_and_with_json_only_a_terminal_gets_lines() -> None:
     terminal, pipe = console(terminal=True), console(terminal=False)
-    assert type(open_display(source, console=terminal, clock=clock, limit=LIMIT, as_json=False)) is Bars
-    assert type(open_display(source, console=pipe, clock=clock, limit=LIMIT, as_json=False)) is Lines
-    assert type(open_display(source, console=terminal, clock=clock, limit=LIMIT, as_json=True)) is Lines
-    assert type(open_display(source, console=pipe, clock=clock, limit=LIMIT, as_json=True)) is Display
+    assert (choose_form(terminal, as_json=False), choose_form(pipe, as_json=False)) == ("bars", "lines")
+    assert (choose_form(terminal, as_json=True), choose_form(pipe, as_json=True)) == ("lines", "nothing")
+
+
+async def test_nothing_is_shown_where_nothing_is_asked_for_and_the_latest_progress_is_kept(source: CsvSource) -> None:
+    clock, out = VirtualClock(), console(terminal=False)
+    with Display(source, form="nothing", console=out, clock=clock, limit=LIMIT) as display:
+        display.begin("checking")
+        display.show(HALFWAY)
+        await clock.advance(seconds=70)
+    assert (display.last, read_output(out)) == (HALFWAY, "")
 
 
 async def test_a_line_comes_every_five_seconds_at_most(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    with Lines(source, console=out, clock=clock, limit=LIMIT) as lines:
+    with Display(source, form="lines", console=out, clock=clock, limit=LIMIT) as lines:
         lines.show(Progress(phase="sending"))
         for _ in range(60):
             await clock.advance(seconds=0.2)
@@ -74,7 +80,7 @@ async def test_a_line_comes_every_five_seconds_at_most(source: CsvSource) -> Non
 
 async def test_each_phase_has_a_bar_that_moves(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=True)
-    with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
+    with Display(source, form="bars", console=out, clock=clock, limit=LIMIT) as bars:
         bars.begin("checking")
         await clock.advance(seconds=1)
         for done in range(5):
@@ -109,7 +115,7 @@ async def test_nothing_is_lost_at_any_width(source: CsvSource, width: int) -> No
         rate_limited=1_234,
         wait=Wait(until=clock.monotonic() + 102),  # announced in a second
     )
-    with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
+    with Display(source, form="bars", console=out, clock=clock, limit=LIMIT) as bars:
         bars.show(Progress(phase="sending"))
         await clock.advance(seconds=1)
         bars.show(many)
@@ -124,7 +130,7 @@ async def test_nothing_is_lost_at_any_width(source: CsvSource, width: int) -> No
 
 async def test_a_wait_for_what_is_in_doubt_is_announced_when_it_begins(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False, width=200)
-    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
+    lines = Display(source, form="lines", console=out, clock=clock, limit=LIMIT)
     wait = Wait(until=clock.monotonic() + 101, requests=18, after="HTTP 502", attempts=1)
     waiting = attrs.evolve(HALFWAY, in_doubt=44_596, wait=wait)
     for progress in (HALFWAY, waiting, waiting, HALFWAY):
@@ -140,7 +146,7 @@ async def test_lines_say_when_a_request_is_sent_again_and_why(source: CsvSource)
     at = clock.now() + timedelta(seconds=60)
     wait = Wait(until=clock.monotonic() + 60, requests=1, after="connection refused", attempts=2)
     waiting = attrs.evolve(HALFWAY, in_doubt=0, wait=wait)
-    with Lines(source, console=out, clock=clock, limit=LIMIT) as lines:
+    with Display(source, form="lines", console=out, clock=clock, limit=LIMIT) as lines:
         lines.show(waiting)
         await clock.advance(seconds=31)
     begun, later = read_output(out).splitlines()
@@ -153,7 +159,7 @@ async def test_bars_say_when_a_request_is_sent_again_and_why(source: CsvSource) 
     clock, out = VirtualClock(), console(terminal=True, width=100)
     at = clock.now() + timedelta(seconds=60)
     waiting = attrs.evolve(HALFWAY, wait=Wait(until=clock.monotonic() + 60, requests=2, after="HTTP 503", attempts=1))
-    with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
+    with Display(source, form="bars", console=out, clock=clock, limit=LIMIT) as bars:
         bars.show(waiting)
         await clock.advance(seconds=20)
         shown = "\n".join(render(bars)).replace("\N{NO-BREAK SPACE}", " ")
@@ -166,7 +172,7 @@ async def test_bars_say_when_a_request_is_sent_again_and_why(source: CsvSource) 
 
 async def test_a_line_says_a_wait_of_a_sync_once(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False, width=200)
-    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
+    lines = Display(source, form="lines", console=out, clock=clock, limit=LIMIT)
     lines.show(Progress(phase="waiting", wait=Wait(until=clock.monotonic() + 101)))
     at = clock.now() + timedelta(seconds=101)
     told = f"waits for the quarantine, continues at {at:%H:%M:%S} UTC (in 1:41)"
@@ -175,7 +181,7 @@ async def test_a_line_says_a_wait_of_a_sync_once(source: CsvSource) -> None:
 
 async def test_a_quarantine_holds_more_requests_than_wait_at_the_head_of_a_lane(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False, width=200)
-    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
+    lines = Display(source, form="lines", console=out, clock=clock, limit=LIMIT)
     lines.show(attrs.evolve(HALFWAY, wait=Wait(until=clock.monotonic() + 60, requests=2)))
     at = clock.now() + timedelta(seconds=60)
     assert f" | waits for the quarantine, the first sent again at {at:%H:%M:%S} UTC (in 1:00) | " in read_output(out)
@@ -186,7 +192,7 @@ async def test_an_estimate_from_the_first_rows_after_a_wait_is_not_shown(
     source: CsvSource, total: int, *, is_shown: bool
 ) -> None:
     clock, out = VirtualClock(), console(terminal=True)
-    with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
+    with Display(source, form="bars", console=out, clock=clock, limit=LIMIT) as bars:
         for done in range(3):
             bars.show(Progress(phase="settling", phase_done=done, phase_total=total))
             await clock.advance(seconds=10)
@@ -197,7 +203,7 @@ async def test_an_estimate_from_the_first_rows_after_a_wait_is_not_shown(
 
 async def test_a_bar_counts_a_wait_down_and_goes(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=True)
-    with Bars(source, console=out, clock=clock, limit=LIMIT) as bars:
+    with Display(source, form="bars", console=out, clock=clock, limit=LIMIT) as bars:
         bars.show(attrs.evolve(HALFWAY, wait=Wait(until=clock.monotonic() + 100)))
         await clock.advance(seconds=60)
         (waiting,) = (line for line in render(bars) if "waiting" in line)
@@ -209,7 +215,7 @@ async def test_a_bar_counts_a_wait_down_and_goes(source: CsvSource) -> None:
 
 async def test_the_share_never_goes_back(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
+    lines = Display(source, form="lines", console=out, clock=clock, limit=LIMIT)
     for read in (1_000, 2_000, 1_000):
         await clock.advance(seconds=6)
         lines.show(attrs.evolve(HALFWAY, read=read))
@@ -218,7 +224,7 @@ async def test_the_share_never_goes_back(source: CsvSource) -> None:
 
 async def test_a_resumed_job_counts_the_speed_of_this_run(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
+    lines = Display(source, form="lines", console=out, clock=clock, limit=LIMIT)
     lines.show(attrs.evolve(HALFWAY, seconds=0.0))
     await clock.advance(seconds=10)
     lines.show(attrs.evolve(HALFWAY, accepted=580, pending=400))
@@ -234,7 +240,7 @@ async def test_a_resumed_job_shows_how_much_is_sent_while_it_reads_again() -> No
         size: int = 100
 
     clock, out, place = VirtualClock(), console(terminal=False), Place()
-    lines = Lines(cast(CsvSource, place), console=out, clock=clock, limit=LIMIT)
+    lines = Display(cast(CsvSource, place), form="lines", console=out, clock=clock, limit=LIMIT)
     lines.begin("checking")
     before = Progress(read=1_000, accepted=1_000)  # by an earlier run, of 2,000
     steps: list[tuple[JobPhase, int]]
@@ -249,7 +255,7 @@ async def test_a_resumed_job_shows_how_much_is_sent_while_it_reads_again() -> No
 
 async def test_the_speed_is_that_of_the_last_minute(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
+    lines = Display(source, form="lines", console=out, clock=clock, limit=LIMIT)
     waiting = attrs.evolve(HALFWAY, wait=Wait(until=clock.monotonic() + 100))
     lines.show(waiting)
     await clock.advance(seconds=90)
@@ -261,7 +267,7 @@ async def test_the_speed_is_that_of_the_last_minute(source: CsvSource) -> None:
 
 async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    lines = Lines(source, console=out, clock=clock, limit=LIMIT)
+    lines = Display(source, form="lines", console=out, clock=clock, limit=LIMIT)
     await clock.advance(seconds=6)
     lines.show(Progress(read=512, pending=512))
     assert read_output(out).startswith("sending 0% | 0 accepted")
@@ -270,7 +276,7 @@ async def test_nothing_settled_yet_is_no_division_by_zero(source: CsvSource) -> 
 def test_what_is_printed_meanwhile_goes_above_the_bars(source: CsvSource, monkeypatch: pytest.MonkeyPatch) -> None:
     out = console(terminal=True)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    with Bars(source, console=out, clock=VirtualClock(), limit=LIMIT) as bars:
+    with Display(source, form="bars", console=out, clock=VirtualClock(), limit=LIMIT) as bars:
         bars.show(HALFWAY)
         show("plan: 600,000 rows to send")
         say("warning: the answer does not fit")
@@ -280,12 +286,9 @@ def test_what_is_printed_meanwhile_goes_above_the_bars(source: CsvSource, monkey
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_without_colours_there_are_lines(
-    source: CsvSource, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
-) -> None:
+def test_without_colours_there_are_lines(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     monkeypatch.setenv(variable, value)
-    terminal = console(terminal=True)
-    assert type(open_display(source, console=terminal, clock=VirtualClock(), limit=LIMIT, as_json=False)) is Lines
+    assert choose_form(console(terminal=True), as_json=False) == "lines"
 
 
 @pytest.mark.parametrize(
@@ -331,7 +334,7 @@ def follow(display: Display, governor: HeldGovernor) -> None:
 async def test_lines_count_a_wait_for_the_rate_limit_down(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False, width=200)
     governor = HeldGovernor(None)
-    with Lines(source, console=out, clock=clock, limit=PRODUCTS) as lines:
+    with Display(source, form="lines", console=out, clock=clock, limit=PRODUCTS) as lines:
         follow(lines, governor)
         lines.show(BEGUN)
         await clock.advance(seconds=4)
@@ -347,7 +350,7 @@ async def test_lines_count_a_wait_for_the_rate_limit_down(source: CsvSource) -> 
 
 async def test_nothing_is_printed_after_the_end(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    with Lines(source, console=out, clock=clock, limit=PRODUCTS) as lines:
+    with Display(source, form="lines", console=out, clock=clock, limit=PRODUCTS) as lines:
         lines.show(BEGUN)
     await clock.advance(seconds=70)
     assert not read_output(out)
@@ -355,7 +358,7 @@ async def test_nothing_is_printed_after_the_end(source: CsvSource) -> None:
 
 async def test_lines_count_a_quarantine_down(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=False)
-    with Lines(source, console=out, clock=clock, limit=LIMIT) as lines:
+    with Display(source, form="lines", console=out, clock=clock, limit=LIMIT) as lines:
         lines.show(attrs.evolve(HALFWAY, wait=Wait(until=clock.monotonic() + 86)))
         await clock.advance(seconds=65)
     assert re.findall(r"\(in ([\d:.]+)", read_output(out)) == ["1:26", "56.0", "26.0"]
@@ -364,7 +367,7 @@ async def test_lines_count_a_quarantine_down(source: CsvSource) -> None:
 async def test_bars_count_a_wait_for_the_rate_limit_down(source: CsvSource) -> None:
     clock, out = VirtualClock(), console(terminal=True, width=60)
     governor = HeldGovernor(clock.now() + timedelta(seconds=900))
-    with Bars(source, console=out, clock=clock, limit=PRODUCTS) as bars:
+    with Display(source, form="bars", console=out, clock=clock, limit=PRODUCTS) as bars:
         follow(bars, governor)
         bars.show(BEGUN)
         await clock.advance(seconds=4)
@@ -385,7 +388,7 @@ async def test_bars_count_a_wait_for_the_rate_limit_down(source: CsvSource) -> N
 
 async def test_the_rest_counts_all_windows_that_a_job_needs(source: CsvSource) -> None:
     clock, out, governor = VirtualClock(), console(terminal=False, width=200), HeldGovernor(None)
-    with Lines(source, console=out, clock=clock, limit=PRODUCTS) as lines:
+    with Display(source, form="lines", console=out, clock=clock, limit=PRODUCTS) as lines:
         follow(lines, governor)
         lines.show(BEGUN)
         await clock.advance(seconds=4)

@@ -210,9 +210,9 @@ async def test_another_server_is_no_sandbox(command: Command) -> None:
 @pytest.mark.parametrize(
     ("pair", "rule"),
     [
-        (URL, "the URL of the receiver is missing"),
-        (f"{URL}=https://127.0.0.1/", "the URL of the receiver must be http://, not https://"),
-        (f"{URL}=http://example.com/", "target must be http on loopback, such as http://127.0.0.1:9000/hook"),
+        (URL, "the URL of the receiver must begin with http://"),
+        (f"{URL}=https://127.0.0.1/", "the URL of the receiver must begin with http://"),
+        (f"{URL}=http://example.com/", "a target's address is http on loopback, such as http://127.0.0.1:9000/hook"),
         (f"{URL}=", "the URL of the receiver must begin with http://"),
         (f"{URL}=127.0.0.1:9000", "the URL of the receiver must begin with http://"),
     ],

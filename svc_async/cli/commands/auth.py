@@ -19,7 +19,7 @@ from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import Flag, JsonFlag
 from svc_async.cli.output.console import say, show, show_json, stderr
 from svc_async.cli.sessions import find_shadowed_profile, find_state, session_from
-from svc_async.cli.signals import run_until_stopped
+from svc_async.cli.signals import run_coroutine
 from svc_async.errors import Forbidden, InvalidArgument, Unauthorized
 from svc_async.platform.oauth1_flow import OUT_OF_BAND, AccessToken, OAuth1Flow, RequestToken
 from svc_async.printable import clean
@@ -33,6 +33,11 @@ _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _TOKENS = ("access_token", "access_token_secret", "bearer_token")
 _APP_VARIABLES = ("SVC_CONSUMER_KEY", "SVC_CONSUMER_SECRET")
 _TO_LOG_IN = "to log a user in"
+_KINDS: Mapping[type, str] = {
+    UserCredentials: "a user",
+    AppCredentials: "an app",
+    BearerToken: "an app, by its bearer token",
+}
 
 
 app = App(name="auth")
@@ -68,8 +73,9 @@ def login(
         show_json(stored)
     else:
         say(f"You are logged in as {token.screen_name}; the profile {name!r} in {path} holds the token.")
-        if advice := _advise_use(name):
-            say(advice)
+        if os.environ.get("SVC_PROFILE") != name and (name != "default" or profiles.set_variables()):
+            unset = "unset the SVC_* variables, " if profiles.set_variables() else ""
+            say(f"To use it, {unset}add --profile {shlex.quote(name)} to a command, or set SVC_PROFILE.")
     return Exit.DONE
 
 
@@ -84,10 +90,18 @@ def whoami(*, profile: str | None = None, check: Flag = False, as_json: JsonFlag
     """
     source = profiles.find(profile)
     state = find_state(None, profile)
-    facts = {**_describe(source), "shared_state": state.name if state is not None else None}
+    facts: dict[str, str | list[str] | None] = {
+        "source": source.origin,
+        "credentials": _KINDS[type(source.credentials)],
+        "consumer_key": source.app.consumer_key if source.app else None,
+        "base_url": source.endpoints.base_url,
+        "ads_url": source.endpoints.ads_url,
+        "ads_sandbox_url": source.endpoints.ads_sandbox_url,
+        "shared_state": state.name if state is not None else None,
+    }
     if shadowed := find_shadowed_profile(profile):
         facts["not_used"] = f"the profile {shadowed!r}, since SVC_* variables are set"
-    facts |= asyncio.run(run_until_stopped(_fetch_access(source))) if check else {}
+    facts |= run_coroutine(_fetch_access(source)) if check else {}
     if as_json:
         show_json(facts)
     else:
@@ -109,7 +123,7 @@ def logout(*, profile: str | None = None, as_json: JsonFlag = False) -> int:
     source = (None if profile else profiles.from_variable()) or profiles.from_profile(name)
     if isinstance(source.credentials, AppCredentials):
         raise InvalidArgument("token", f"is not in the profile {name!r}: nobody is logged in")
-    invalidated = asyncio.run(run_until_stopped(_invalidate(source)))
+    invalidated = run_coroutine(_invalidate(source))
     path = profiles.remove(name, _TOKENS)
     if as_json:
         show_json({"profile": name, "path": str(path), "invalidated": invalidated})
@@ -117,16 +131,6 @@ def logout(*, profile: str | None = None, as_json: JsonFlag = False) -> int:
         fate = "no longer works" if invalidated else "still works, since the profile names no app to revoke it"
         say(f"The token {fate}; it was deleted from the profile {name!r} in {path}.")
     return Exit.DONE
-
-
-def _advise_use(name: str) -> str | None:
-    """Describe what it takes for commands to use a profile; None if they do so by themselves."""
-    if os.environ.get("SVC_PROFILE") == name:
-        return None
-    ways = f"add --profile {shlex.quote(name)} to a command, or set SVC_PROFILE"
-    if variables := profiles.set_variables():
-        return f"Commands use the variables {', '.join(variables)} instead: unset them, {ways}."
-    return None if name == "default" else f"To use it, {ways}."
 
 
 def _name_of(profile: str | None) -> str:
@@ -185,7 +189,7 @@ class _LoginFlow:
     browser: bool = attrs.field(kw_only=True)
 
     def run_with_pin(self) -> AccessToken:
-        token, page = asyncio.run(run_until_stopped(self._begin()))
+        token, page = run_coroutine(self._begin())
         self._show(page)
         if sys.stdin.isatty():
             stderr().print("PIN shown on the page: ", end="")
@@ -193,10 +197,10 @@ class _LoginFlow:
         pin = sys.stdin.readline().strip()
         if not pin:
             raise InvalidArgument("PIN", "must be given: type it, or pass it as a line on stdin")
-        return asyncio.run(run_until_stopped(self._exchange(token, pin)))
+        return run_coroutine(self._exchange(token, pin))
 
     def run_with_callback(self, callback: str) -> AccessToken:
-        return asyncio.run(run_until_stopped(self._wait_for_callback(callback, _parse_address(callback))))
+        return run_coroutine(self._wait_for_callback(callback, _parse_address(callback)))
 
     async def _begin(self) -> tuple[RequestToken, str]:
         async with self._session() as session:
@@ -213,20 +217,16 @@ class _LoginFlow:
 
     async def _wait_for_callback(self, callback: str, address: _Address) -> AccessToken:
         async with self._session() as session:
-            token = await self._request_token(session, callback)
+            try:
+                token = await session.oauth1.request_token(callback=callback)
+            except Forbidden as refusal:
+                leave = "leave --callback out: the page shows a PIN then"
+                refusal.add_note(f"add this callback URL to the settings of the app, or {leave}")
+                raise
             async with _receive_verifier(session.oauth1, token, address) as verifier:
                 await asyncio.to_thread(self._show, session.oauth1.authorize_url(token))  # opening some browsers blocks
                 found = await verifier
             return await session.oauth1.access_token(token, verifier=found)
-
-    async def _request_token(self, session: Session, callback: str) -> RequestToken:
-        try:
-            return await session.oauth1.request_token(callback=callback)
-        except Forbidden as refusal:
-            refusal.add_note(
-                "add this callback URL to the settings of the app, or leave --callback out: the page shows a PIN then"
-            )
-            raise
 
     def _session(self) -> Session:
         return session_from(self.source, surface=Surface.BASE, credentials=self.app)
@@ -261,36 +261,14 @@ async def _receive_verifier(
     runner = web.AppRunner(site, access_log=None)
     await runner.setup()
     try:
-        await _listen(web.TCPSite(runner, callback.host, callback.port))
+        try:
+            await web.TCPSite(runner, callback.host, callback.port).start()
+        except OSError as error:
+            reason = error.strerror or "not possible"
+            raise InvalidArgument("callback", f"must be an address that can be listened on: {reason}") from None
         yield verifier
     finally:
         await runner.cleanup()
-
-
-async def _listen(site: web.TCPSite) -> None:
-    try:
-        await site.start()
-    except OSError as error:
-        reason = error.strerror or "not possible"
-        raise InvalidArgument("callback", f"must be an address that can be listened on: {reason}") from None
-
-
-_KINDS: Mapping[type, str] = {
-    UserCredentials: "a user",
-    AppCredentials: "an app",
-    BearerToken: "an app, by its bearer token",
-}
-
-
-def _describe(source: ConnectionSettings) -> dict[str, str | list[str] | None]:
-    return {
-        "source": source.origin,
-        "credentials": _KINDS[type(source.credentials)],
-        "consumer_key": source.app.consumer_key if source.app else None,
-        "base_url": source.endpoints.base_url,
-        "ads_url": source.endpoints.ads_url,
-        "ads_sandbox_url": source.endpoints.ads_sandbox_url,
-    }
 
 
 async def _fetch_access(source: ConnectionSettings) -> dict[str, str | list[str] | None]:

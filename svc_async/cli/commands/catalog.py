@@ -1,9 +1,9 @@
 """`svc-async catalog`: the products of a catalog."""
 
-import asyncio
 import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
@@ -22,10 +22,12 @@ from svc_async.cli.options import (
     absolute,
 )
 from svc_async.cli.output.console import show_json
-from svc_async.cli.signals import run_until_stopped
 from svc_async.cli.upload_command import batch_settings, source_spec, start, sync_settings
 from svc_async.errors import InvalidArgument
 from svc_async.printable import clean
+
+if TYPE_CHECKING:
+    from svc_async.session import Session
 
 __all__ = ["app"]
 
@@ -102,7 +104,15 @@ def list_products(*, catalog: str | None = None, profile: str | None = None, as_
     """
     if catalog is None:
         raise InvalidArgument("--catalog", "must be given")
-    products = asyncio.run(run_until_stopped(_fetch_names(catalog, profile)))
+    from svc_async.cli.sessions import in_session  # noqa: PLC0415 - likewise
+    from svc_async.sync.catalog import list_names  # noqa: PLC0415 - help needs no engine
+
+    async def fetch(session: "Session") -> Iterable[Mapping[str, Any]]:
+        products = [product async for product in list_names(session.product_catalog(catalog).products.list)]
+        # The first of a group comes twice.
+        return {each.get("product_key") or each.get("id"): each for each in products}.values()
+
+    products = [{name: each.get(name) for name in _NAMES} for each in in_session(profile, fetch)]
     if as_json:
         show_json({"products": products})
         return Exit.DONE
@@ -110,16 +120,6 @@ def list_products(*, catalog: str | None = None, profile: str | None = None, as_
     writer.writerow(_NAMES)
     writer.writerows([clean(product[name] or "") for name in _NAMES] for product in products)
     return Exit.DONE
-
-
-async def _fetch_names(catalog: str, profile: str | None) -> Sequence[Mapping[str, str | None]]:
-    from svc_async.cli.sessions import open_session  # noqa: PLC0415 - likewise
-    from svc_async.sync.catalog import list_names  # noqa: PLC0415 - help needs no engine
-
-    async with open_session(profile) as session:
-        products = [product async for product in list_names(session.product_catalog(catalog).products.list)]
-    found = {each.get("product_key") or each.get("id"): each for each in products}  # a first of a group comes twice
-    return [{name: each.get(name) for name in _NAMES} for each in found.values()]
 
 
 @app.command

@@ -25,10 +25,10 @@ from svc_async.batch.report import Report
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.messy_file import MessyFile
 from svc_async.cli.options import JsonFlag
-from svc_async.cli.output.console import Part, format_duration, say, show_json, stderr, stdout
+from svc_async.cli.output.console import format_duration, say, show_json, stderr, stdout
 from svc_async.cli.output.log import hide_warnings
-from svc_async.cli.output.progress import open_display
-from svc_async.cli.signals import run_until_stopped
+from svc_async.cli.output.progress import Display, choose_form
+from svc_async.cli.signals import run_coroutine
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.limits import find_job_limit
 from svc_async.sandbox import Fault, Sandbox
@@ -39,6 +39,7 @@ from svc_async.sources.csv_source import CsvSource
 __all__ = ["DemoResult", "demo", "print_result", "run_demo"]
 
 _ROUTE = "*/custom_audiences/*/users"
+_FAULTS = {"http(503)": "503", "drop_connection": "lost answer"}
 _FRAME = 6
 """Columns of a panel that its border and padding take."""
 
@@ -64,7 +65,7 @@ def demo(
     if rows < 1:
         raise InvalidArgument("--rows", "must be at least 1")
     with hide_warnings() if as_json else nullcontext():
-        result = asyncio.run(run_until_stopped(run_demo(rows, seed, quarantine=quarantine, quiet=as_json)))
+        result = run_coroutine(run_demo(rows, seed, quarantine=quarantine, quiet=as_json))
     return print_result(result, as_json=as_json)
 
 
@@ -140,7 +141,11 @@ class DemoResult:
 
 async def run_demo(rows: int, seed: int, *, quarantine: float, quiet: bool) -> DemoResult:
     """Upload a file of some rows to a sandbox of its own."""
-    tell = _ignore if quiet else say
+
+    def tell(message: str) -> None:
+        if not quiet:
+            say(message)
+
     with tempfile.TemporaryDirectory(prefix="svc-demo-") as folder:
         path = Path(folder) / "customers.csv"
         tell(f"Writing a customer file of {rows:,} messy rows: invented people of ten countries ...")
@@ -158,7 +163,7 @@ async def run_demo(rows: int, seed: int, *, quarantine: float, quiet: bool) -> D
             return DemoResult(
                 file_size=path.stat().st_size,
                 upload=upload,
-                faults=_list_faults(sandbox),
+                faults=[_FAULTS[each.fault.name] for each in sandbox.faults.armed if each.struck],
                 quarantine=quarantine,
                 expected=_compute_expected(path),
                 held=_read_audience(sandbox, audience_id),
@@ -171,9 +176,9 @@ async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quarantine:
     async with Session.sandbox(sandbox) as session:
         users = session.account(sandbox.account_id).custom_audience(audience_id).users
         began = sandbox.clock.monotonic()
-        with open_display(
-            source, console=stderr(), clock=sandbox.clock, limit=find_job_limit("audience", "upload"), as_json=quiet
-        ) as display:
+        console, limit = stderr(), find_job_limit("audience", "upload")
+        form = choose_form(console, as_json=quiet)
+        with Display(source, form=form, console=console, clock=sandbox.clock, limit=limit) as display:
             display.begin("checking")
             await source.check()
             report = await users.upload(
@@ -185,11 +190,6 @@ async def _upload(path: Path, sandbox: Sandbox, audience_id: str, *, quarantine:
             )
         seconds = sandbox.clock.monotonic() - began
     return _UploadResult(report=report, reasons=dict(reasons.most_common()), seconds=seconds)
-
-
-def _list_faults(sandbox: Sandbox) -> list[str]:
-    words = {"http(503)": "503", "drop_connection": "lost answer"}
-    return [words[injection.fault.name] for injection in sandbox.faults.armed if injection.struck]
 
 
 def _read_audience(sandbox: Sandbox, audience_id: str) -> Holding:
@@ -226,10 +226,6 @@ def _compute_expected(path: Path) -> _Expectation:
             person = next(iter(hashes.values()))
             held.update((person, kind, value) for kind, value in hashes.items())
     return _Expectation(held=held, sendable=sendable)
-
-
-def _ignore(*_: Part) -> None:
-    """Print nothing."""
 
 
 def _panel(result: DemoResult, width: int) -> Panel:

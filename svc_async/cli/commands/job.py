@@ -2,7 +2,7 @@
 
 import asyncio
 import webbrowser
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
@@ -15,8 +15,9 @@ from svc_async.batch.job import to_plain
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.failures import describe_failures
-from svc_async.cli.job_journal import UNKNOWN_JOB, describe_ids, list_state_journals, read_noted_job, read_state_job
+from svc_async.cli.job_journal import UNKNOWN_JOB, describe_ids, read_noted_job, read_state_job
 from svc_async.cli.job_page import (
+    JobWaits,
     describe_journal_page,
     describe_next,
     describe_state,
@@ -29,17 +30,16 @@ from svc_async.cli.job_page import (
 )
 from svc_async.cli.options import Flag, JournalFlags, JsonFlag, RunFlags, StateUrl, absolute, check_port
 from svc_async.cli.outcome import check_report, write_json_report, write_report
-from svc_async.cli.output.console import Part, count, format_duration, say, show, show_item, show_json
-from svc_async.cli.sessions import require_state
-from svc_async.cli.signals import run_until_stopped
+from svc_async.cli.output.console import Part, count, format_duration, say, show, show_item, show_json, show_list
+from svc_async.cli.sessions import in_state, require_state
+from svc_async.cli.signals import run_coroutine
 from svc_async.cli.upload_command import start
 from svc_async.cli.watch import ReadJournal, follow, open_file, open_state
-from svc_async.clock import Clock, SystemClock
+from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import report_page
-from svc_async.printable import clean
 from svc_async.state import SharedState
-from svc_async.state.journals import JournalSummary
+from svc_async.state.journals import JournalSummary, list_journals
 
 __all__ = ["app"]
 
@@ -101,6 +101,19 @@ _STATE = StateJournalOptions()
 _TO_LIST = "must name the shared state whose jobs are listed (`svc-async job status FILE` shows a journal in a file)"
 
 
+_COLUMNS: Mapping[str, Callable[[JournalSummary], object]] = {
+    "Job": lambda job: job.name,
+    "State": lambda job: job.state,
+    "Accepted": lambda job: job.accepted,
+    "Active": lambda job: f"{job.active_at:%Y-%m-%d %H:%M:%S} UTC",
+}
+_IN_A_FOLDER: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
+    "Journal": lambda each: Path(each["journal"]).name,
+    "State": lambda each: each["problem"] or each["state"],
+    "Accepted": lambda each: each["accepted"],
+}
+
+
 @app.command(name="list")
 def list_(
     *, state_url: StateUrl = None, profile: str | None = None, embedded: Flag = False, as_json: JsonFlag = False
@@ -113,26 +126,19 @@ def list_(
         embedded: Use the embedded PostgreSQL of this user, which --cluster local uses.
         as_json: Print only JSON.
     """
-    jobs = list_state_journals(require_state(state_url, profile, embedded=embedded, purpose=_TO_LIST))
+    state = require_state(state_url, profile, embedded=embedded, purpose=_TO_LIST)
+    jobs = in_state(state, lambda state: list_journals(state.database))
     if as_json:
-        show_json([_summarize(job) for job in jobs])
-        return Exit.DONE
-    for job in jobs:
-        totals = f"{job.state}, {count(job.accepted, 'row')} accepted, active {job.active_at:%Y-%m-%d %H:%M:%S} UTC"
-        show((clean(job.name), "bold"), f": {totals}")
-    if not jobs:
-        show("No journals are in this shared state.")
+        names = ("state", "accepted", "owner")
+        show_json(
+            [
+                {"job": job.name, **{name: getattr(job, name) for name in names}, "active_at": _iso(job.active_at)}
+                for job in jobs
+            ]
+        )
+    else:
+        show_list(jobs, _COLUMNS, none="No journals are in this shared state.")
     return Exit.DONE
-
-
-def _summarize(job: JournalSummary) -> Mapping[str, Any]:
-    return {
-        "job": job.name,
-        "state": job.state,
-        "accepted": job.accepted,
-        "owner": job.owner,
-        "active_at": _iso(job.active_at),
-    }
 
 
 @app.command
@@ -145,7 +151,11 @@ def status(path: Path | None = None, /, *, state: StateJournalOptions = _STATE, 
         as_json: Print only JSON.
     """
     if path is not None and path.is_dir() and state.job is None:
-        _show_folder(path, as_json=as_json)
+        journals = list_folder(path)
+        if as_json:
+            show_json(journals)
+        else:
+            show_list(journals, _IN_A_FOLDER)
         return Exit.DONE
     _show_status(state.read(path), as_json=as_json)
     return Exit.DONE
@@ -203,6 +213,7 @@ def watch(
         as_json: Print only JSON: first the URL, in the end the status of the job.
     """
     check_port(port)
+    journal = state.open(path)
 
     async def announce(url: str) -> None:
         if as_json:
@@ -212,38 +223,43 @@ def watch(
         if open_ and not await asyncio.to_thread(webbrowser.open, url):
             say(f"No browser was found; open {url}")
 
+    async def follow_until_stopped() -> JournalRecord:
+        async with journal as read:
+            return await follow(read, port=port, on_open=announce)
+
     try:
-        record = asyncio.run(run_until_stopped(_follow(state.open(path), port, announce)))
+        record = run_coroutine(follow_until_stopped())
     except Interrupted:
         return Exit.DONE
     _show_status(record, as_json=as_json)
     return Exit.DONE
 
 
-def _show_folder(folder: Path, *, as_json: bool) -> None:
-    journals = list_folder(folder)
-    if as_json:
-        show_json(journals)
-        return
-    for each in journals:
-        facts = each["problem"] or f"{each['state']}, {count(each['accepted'], 'row')} accepted"
-        show((clean(Path(each["journal"]).name), "bold"), f": {facts}")
-
-
 def _show_status(record: JournalRecord, *, as_json: bool) -> None:
     clock = SystemClock()
-    if as_json:
-        show_json(_status(record, clock))
-    else:
-        for line in _lines(record, clock):
+    now, waits = clock.now(), find_waits(record, clock)
+    if not as_json:
+        for line in _lines(record, now, waits):
             show(*line)
-
-
-async def _follow(
-    journal: AbstractAsyncContextManager[ReadJournal], port: int, announce: Callable[[str], Awaitable[None]]
-) -> JournalRecord:
-    async with journal as read:
-        return await follow(read, port=port, on_open=announce)
+        return
+    show_json(
+        {
+            "journal": record.name,
+            "state": describe_state(record),
+            **_job(record),
+            **record.report.counts,
+            "doubts": [{"rows": each.rows, "seconds": _age(each.sent_at, now)} for each in record.doubts],
+            "turned_away": waits.turned_away,
+            "resends_from": _iso(waits.resends_from),
+            "quarantine": waits.quarantine if waits.quarantine is None else round(waits.quarantine, 3),
+            "source_ended": record.source_ended,
+            "runs": record.runs,
+            "seconds": round(record.worked, 3),
+            "begun_at": _iso(record.begun_at),
+            "active_at": _iso(record.active_at),
+            "next": describe_next(record),
+        }
+    )
 
 
 @app.command
@@ -281,26 +297,6 @@ def report(
     return Exit.DONE
 
 
-def _status(record: JournalRecord, clock: Clock) -> Mapping[str, Any]:
-    now, waits = clock.now(), find_waits(record, clock)
-    return {
-        "journal": record.name,
-        "state": describe_state(record),
-        **_job(record),
-        **record.report.counts,
-        "doubts": [{"rows": each.rows, "seconds": _age(each.sent_at, now)} for each in record.doubts],
-        "turned_away": waits.turned_away,
-        "resends_from": _iso(waits.resends_from),
-        "quarantine": waits.quarantine if waits.quarantine is None else round(waits.quarantine, 3),
-        "source_ended": record.source_ended,
-        "runs": record.runs,
-        "seconds": round(record.worked, 3),
-        "begun_at": _iso(record.begun_at),
-        "active_at": _iso(record.active_at),
-        "next": describe_next(record),
-    }
-
-
 def _job(record: JournalRecord) -> Mapping[str, Any]:
     job = find_noted_job(record)
     return {
@@ -319,8 +315,7 @@ def _age(moment: datetime, now: datetime) -> float:
     return round(max(0.0, (now - moment).total_seconds()), 3)
 
 
-def _lines(record: JournalRecord, clock: Clock) -> Iterator[Sequence[Part]]:
-    now = clock.now()
+def _lines(record: JournalRecord, now: datetime, waits: JobWaits) -> Iterator[Sequence[Part]]:
     yield (describe_title(record), "bold"), f": {describe_state(record)}"
     job = find_noted_job(record)
     for name, value in describe_ids(job.target).items() if job else ():
@@ -331,7 +326,7 @@ def _lines(record: JournalRecord, clock: Clock) -> Iterator[Sequence[Part]]:
             f"  begun {record.begun_at:%Y-%m-%d %H:%M:%S} UTC, {count(record.runs, 'run')}, last activity {ago} ago",
         )
         yield from _totals(record, now)
-    for sentence in find_waits(record, clock).describe():
+    for sentence in waits.describe():
         yield (sentence,)
     yield (describe_next(record),)
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port, describe_listening
 from svc_async.cli.output.console import say, show, show_item, stderr, terminal
-from svc_async.cli.signals import run_until_stopped
+from svc_async.cli.signals import run_coroutine
 from svc_async.errors import InvalidArgument
 from svc_async.sandbox import Sandbox, SandboxConfig
 
@@ -54,7 +54,7 @@ def sandbox(
     running = Sandbox(host=host, port=port, seed=seed, config=SandboxConfig(hosts=names, catalogs_per_user=_CATALOGS))
     try:
         forwarded = dict(_forward(running, pair) for pair in forward or ())
-        asyncio.run(run_until_stopped(_serve(running, forwarded, opens=open_, as_json=as_json)))
+        run_coroutine(_serve(running, forwarded, opens=open_, as_json=as_json))
     except Interrupted:
         pass
     except OSError as error:
@@ -68,7 +68,7 @@ def _forward(sandbox: Sandbox, pair: str) -> tuple[str, str]:
     url, _, rest = pair.partition("=http://")
     target = f"http://{rest}"
     if not rest:
-        raise InvalidArgument("--forward", f"{_PAIR}: {_describe_missing_target(pair)}")
+        raise InvalidArgument("--forward", f"{_PAIR}: the URL of the receiver must begin with http://")
     try:
         sandbox.deliver_to(url, target)
     except ValueError as error:
@@ -76,23 +76,37 @@ def _forward(sandbox: Sandbox, pair: str) -> tuple[str, str]:
     return url, target
 
 
-def _describe_missing_target(pair: str) -> str:
-    """Return why a value of --forward has no URL of a receiver."""
-    if "=https://" in pair:
-        return "the URL of the receiver must be http://, not https://"
-    return "the URL of the receiver must begin with http://" if "=" in pair else "the URL of the receiver is missing"
-
-
 async def _serve(sandbox: Sandbox, forwarded: Mapping[str, str], *, opens: bool, as_json: bool) -> None:
     async with sandbox:
         catalog_id = sandbox.add_catalog()
         if as_json:
-            show_item(_describe(sandbox, catalog_id))
+            show_item(
+                {
+                    "base_url": sandbox.base_url,
+                    "ads_url": sandbox.ads_url,
+                    "ads_sandbox_url": sandbox.ads_sandbox_url,
+                    "inspector_url": sandbox.inspector_url,
+                    "credentials": dict(sandbox.credentials),
+                    "callback_url": sandbox.callback_url,
+                    "user_id": sandbox.user_id,
+                    "account_id": sandbox.account_id,
+                    "custom_audience_id": sandbox.audience_id,
+                    "do_not_reach_list_id": sandbox.do_not_reach_list_id,
+                    "product_catalog_id": catalog_id,
+                    "environment": dict(_variables(sandbox, catalog_id)),
+                }
+            )
         else:
             if not terminal.quiet:
                 stderr().print(_panel(sandbox, catalog_id))
             for url, target in forwarded.items():
-                stderr().print(_explain_forward(sandbox, url, target))
+                stderr().print(
+                    f"Deliveries to {url} are forwarded to {target}. To watch, run these in shells of their own, with\n"
+                    "the variables below:\n"
+                    f"  svc-async webhook listen --port {urlsplit(target).port or 80}\n"
+                    f"  svc-async webhook register {url} --event post.create --user {sandbox.user_id}\n"
+                    f"  svc-async trigger post.create --url {sandbox.base_url}"
+                )
             for name, value in _variables(sandbox, catalog_id).items():
                 show(f"export {name}={shlex.quote(value)}")
             sys.stdout.flush()
@@ -119,32 +133,6 @@ def _variables(sandbox: Sandbox, catalog_id: str) -> Mapping[str, str]:
         "LIST_ID": sandbox.do_not_reach_list_id,
         "CATALOG_ID": catalog_id,
     }
-
-
-def _describe(sandbox: Sandbox, catalog_id: str) -> Mapping[str, object]:
-    return {
-        "base_url": sandbox.base_url,
-        "ads_url": sandbox.ads_url,
-        "ads_sandbox_url": sandbox.ads_sandbox_url,
-        "inspector_url": sandbox.inspector_url,
-        "credentials": dict(sandbox.credentials),
-        "callback_url": sandbox.callback_url,
-        "user_id": sandbox.user_id,
-        "account_id": sandbox.account_id,
-        "custom_audience_id": sandbox.audience_id,
-        "do_not_reach_list_id": sandbox.do_not_reach_list_id,
-        "product_catalog_id": catalog_id,
-        "environment": dict(_variables(sandbox, catalog_id)),
-    }
-
-
-def _explain_forward(sandbox: Sandbox, url: str, target: str) -> str:
-    """Describe how to watch a forwarded delivery."""
-    return f"""Deliveries to {url} are forwarded to {target}. To watch, run these in shells of their own, with
-the variables below:
-  svc-async webhook listen --port {urlsplit(target).port or 80}
-  svc-async webhook register {url} --event post.create --user {sandbox.user_id}
-  svc-async trigger post.create --url {sandbox.base_url}"""
 
 
 def _panel(sandbox: Sandbox, catalog_id: str) -> Panel:

@@ -1,27 +1,22 @@
 """`svc-async state`: the state that processes share in PostgreSQL."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Annotated, TypeVar
+from operator import attrgetter
+from typing import Annotated
 
 import attrs
 from cyclopts import App, Parameter
-from rich.table import Table
 
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import Flag, JsonFlag, StateUrl
-from svc_async.cli.output.console import count, format_duration, say, show, show_json, stdout
-from svc_async.cli.sessions import find_state, open_embedded_state
-from svc_async.cli.signals import run_until_stopped
+from svc_async.cli.output.console import count, format_duration, say, show, show_json, show_list
+from svc_async.cli.sessions import find_state, in_state, open_embedded_state
 from svc_async.errors import InvalidArgument
 from svc_async.printable import clean
 from svc_async.state import SharedState
-from svc_async.state.maintenance import PruneReport, StateReport
+from svc_async.state.maintenance import StateReport
 
 __all__ = ["app"]
-
-T = TypeVar("T")
 
 app = App(name="state")
 
@@ -53,7 +48,7 @@ def check(*, options: StateOptions = _OPTIONS) -> int:
 
     Nothing is created or changed. The exit code is 1 if it cannot be reached or its tables are of another version.
     """
-    report = _run(options, lambda state: state.check(), migrate=False)
+    report = in_state(_open(options), lambda state: state.check())
     if options.as_json:
         show_json(report.to_dict())
     else:
@@ -67,7 +62,11 @@ def migrate(*, options: StateOptions = _OPTIONS) -> int:
 
     Every other program does so by itself when it opens the state, unless it sets migrate=False.
     """
-    applied, report = _run(options, _migrate, migrate=True)
+
+    async def check(state: SharedState) -> tuple[tuple[int, ...], StateReport]:
+        return tuple(state.migrated), await state.check()
+
+    applied, report = in_state(_open(options, migrate=True), check)
     if options.as_json:
         show_json({"version": report.version, "applied": list(applied)})
     elif applied:
@@ -92,29 +91,21 @@ def prune(
     """
     if older_than < timedelta():
         raise InvalidArgument("--older-than", "must not be negative")
-    report = _run(options, lambda state: state.prune(older_than=older_than), migrate=False)
+    report = in_state(_open(options), lambda state: state.prune(older_than=older_than))
     if options.as_json:
         show_json(report.to_dict())
     else:
-        say(f"Deleted: {_describe(report)}.")
+        deleted = {
+            "finished cluster job": report.jobs,
+            "journal": report.journals,
+            "handled event": report.events,
+            "unused limit": report.buckets,
+        }
+        say(f"Deleted: {', '.join(count(number, noun) for noun, number in deleted.items())}.")
     return Exit.DONE
 
 
-async def _migrate(state: SharedState) -> tuple[tuple[int, ...], StateReport]:
-    return tuple(state.migrated), await state.check()
-
-
-def _run(options: StateOptions, work: Callable[[SharedState], Awaitable[T]], *, migrate: bool) -> T:
-    state = _find_state(options, migrate=migrate)
-
-    async def run() -> T:
-        async with state:
-            return await work(state)
-
-    return asyncio.run(run_until_stopped(run()))
-
-
-def _find_state(options: StateOptions, *, migrate: bool) -> SharedState:
+def _open(options: StateOptions, *, migrate: bool = False) -> SharedState:
     if options.embedded:
         return open_embedded_state(options.state_url)
     state = find_state(options.state_url, options.profile, migrate=migrate)
@@ -144,20 +135,4 @@ def _print(report: StateReport) -> None:
             f"  list {clean(sync.target)}: {count(sync.rows, 'row')}, {sync.size:,} bytes, "
             f"last used {sync.used_at:%Y-%m-%d %H:%M} UTC"
         )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Table")
-    table.add_column("Rows", justify="right")
-    table.add_column("Bytes", justify="right")
-    for each in report.tables:
-        table.add_row(clean(each.name), f"{each.rows:,}", f"{each.size:,}")
-    stdout().print(table)
-
-
-def _describe(report: PruneReport) -> str:
-    deleted = {
-        "finished cluster job": report.jobs,
-        "journal": report.journals,
-        "handled event": report.events,
-        "unused limit": report.buckets,
-    }
-    return ", ".join(count(number, noun) for noun, number in deleted.items())
+    show_list(report.tables, {"Table": attrgetter("name"), "Rows": attrgetter("rows"), "Bytes": attrgetter("size")})

@@ -3,7 +3,8 @@
 import asyncio
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from typing import Literal
 
 from cyclopts import App
@@ -11,14 +12,11 @@ from cyclopts import App
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.options import JsonFlag
 from svc_async.cli.output.console import print_error, say, show, show_item
-from svc_async.cli.sessions import open_session
-from svc_async.cli.signals import run_until_stopped
+from svc_async.cli.sessions import in_session
 from svc_async.errors import SvcError
 from svc_async.session import Session
 from svc_async.streams.recovery import Gap, GapRecovery
 from svc_async.streams.states import MalformedLine, StateChange, StreamState
-from svc_async.streams.stream import EventStream
-from svc_async.wire.route import Surface
 
 __all__ = ["app"]
 
@@ -46,55 +44,42 @@ def tail(name: Name, /, *, profile: str | None = None, as_json: JsonFlag = False
         as_json: Print each event as one line of JSON: its result is the event as it was received.
     """
     try:
-        asyncio.run(_tail(name, profile, as_json=as_json))
+        in_session(profile, partial(_follow, name=name, as_json=as_json))
     except Interrupted:
         say("The stream is closed.")
     return Exit.DONE
 
 
-async def _tail(name: Name, profile: str | None, *, as_json: bool) -> None:
-    async with open_session(profile, Surface.BASE) as session:
-        await run_until_stopped(_follow(session, name, as_json=as_json))
-
-
 async def _follow(session: Session, name: Name, *, as_json: bool) -> None:
-    async with _open_stream(session, name) as stream:
-        if name == "filtered":  # without a rule, the service refuses to open it
-            await _print_events(stream, as_json=as_json)
-            return
-        async with _ask_for_subscriptions(session):
-            await _print_events(stream, as_json=as_json)
+    product = session.activity if name == "activity" else session.filtered_stream
+    async with (
+        product.stream(on_state=_print_state, on_gap=_print_gap, on_malformed=_print_malformed) as stream,
+        # Without a rule, the service refuses to open the filtered stream.
+        _ask_for_subscriptions(session) if name == "activity" else nullcontext(),
+    ):
+        async for event in stream:
+            if as_json:
+                show_item(dict(event.raw))
+            else:
+                show(f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}")
+                sys.stdout.flush()
 
 
 @asynccontextmanager
 async def _ask_for_subscriptions(session: Session) -> AsyncGenerator[None]:
     """Ask within the block, once, whether the app has a subscription."""
-    asking = asyncio.create_task(_note_missing_subscription(session))
+
+    async def ask() -> None:
+        with suppress(SvcError):  # the stream itself says what is wrong; a hint need not
+            if await session.activity.subscriptions.list(max_results=1).first() is None:
+                say(_NO_SUBSCRIPTION)
+
+    asking = asyncio.create_task(ask())
     try:
         yield
     finally:
         asking.cancel()
         await asyncio.wait([asking])
-
-
-async def _note_missing_subscription(session: Session) -> None:
-    with suppress(SvcError):  # the stream itself says what is wrong; a hint need not
-        if await session.activity.subscriptions.list(max_results=1).first() is None:
-            say(_NO_SUBSCRIPTION)
-
-
-def _open_stream(session: Session, name: Name) -> EventStream:
-    product = session.activity if name == "activity" else session.filtered_stream
-    return product.stream(on_state=_print_state, on_gap=_print_gap, on_malformed=_print_malformed)
-
-
-async def _print_events(stream: EventStream, *, as_json: bool) -> None:
-    async for event in stream:
-        if as_json:
-            show_item(dict(event.raw))
-        else:
-            show(f"{event.event_type:<26} {event.user_id or '-':<20} {event.key}")
-            sys.stdout.flush()
 
 
 def _print_state(change: StateChange) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
@@ -92,7 +93,11 @@ def _find_sandbox() -> str:
 
 
 def _read_payload(file: Path) -> Mapping[str, Any]:
-    content = _read(file)
+    try:
+        with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as opened:
+            content = opened.read(_LARGEST + 1)
+    except OSError as error:
+        raise InvalidArgument("--payload", f"{file} cannot be read: {error.strerror}") from None
     if len(content) > _LARGEST:
         raise InvalidArgument("--payload", f"must have at most {_LARGEST:,} bytes")
     try:
@@ -117,16 +122,6 @@ def _locate_error(content: bytes) -> str:
     except ValueError:  # a number of thousands of digits
         return ""
     return ": numbers cannot be NaN or Infinity"
-
-
-def _read(file: Path) -> bytes:
-    if str(file) == "-":
-        return sys.stdin.buffer.read(_LARGEST + 1)
-    try:
-        with file.open("rb") as opened:
-            return opened.read(_LARGEST + 1)
-    except OSError as error:
-        raise InvalidArgument("--payload", f"{file} cannot be read: {error.strerror}") from None
 
 
 def _parse_change(text: str) -> tuple[str, Any]:
@@ -160,16 +155,12 @@ def _post(address: SplitResult, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
         raise InvalidArgument("--url", f"names no sandbox that answers; {_START}") from None
     finally:
         connection.close()
-    return _parse_answer(status, content)
-
-
-def _parse_answer(status: int, content: bytes) -> Mapping[str, Any]:
     try:
-        answer = json.loads(content)
+        told = json.loads(content)
     except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
+        told = None
+    if not isinstance(told, dict):
         raise InvalidArgument("--url", f"is no sandbox: it answered HTTP {status} without JSON")
     if status != http.client.OK:
-        raise InvalidArgument("trigger", f"was refused: {answer.get('detail', f'HTTP {status}')}")
-    return answer
+        raise InvalidArgument("trigger", f"was refused: {told.get('detail', f'HTTP {status}')}")
+    return told

@@ -2,35 +2,250 @@
 
 import asyncio
 import hashlib
+import ipaddress
+import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote, urlsplit
 
 import attrs
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from svc_async.cli.commands.register import register
-from svc_async.cli.commands.webhook_check import check, name_secret
+from svc_async._version import __version__
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port, describe_listening
 from svc_async.cli.output.console import print_error, say, show, show_item, show_json
-from svc_async.cli.sessions import find_signing_key
-from svc_async.cli.signals import run_until_stopped
-from svc_async.errors import InvalidArgument
-from svc_async.events.models import Event
+from svc_async.cli.sessions import find_signing_key, in_session
+from svc_async.cli.signals import run_coroutine
+from svc_async.clock import SystemClock
+from svc_async.engine.transport import Timeouts, Transport, WireRequest
+from svc_async.errors import BadRequest, InvalidArgument, SvcError, TransportError
+from svc_async.events.models import Event, EventFilter
+from svc_async.platform.activity import Subscription, Subscriptions
+from svc_async.platform.webhooks import Webhook, check_url
 from svc_async.printable import clean
 from svc_async.private_files import create_folder, write_private
+from svc_async.session import Session
 from svc_async.webhooks.dispatch import DeliveryContext
 from svc_async.webhooks.receiver import WebhookReceiver, serve
-from svc_async.webhooks.stats import Stats
-from svc_async.webhooks.verification import diagnose_signature
+from svc_async.webhooks.verification import diagnose_crc, diagnose_signature
+from svc_async.wire.envelope import Answer
+from svc_async.wire.hmac_sha256 import SigningKey
 from svc_async.wire.hmac_sha256 import sign as sign_body
 
 __all__ = ["app"]
 
+_OPTIONS = {"event_type": "--event", "user_id": "--user"}
+"""The options by what the service calls their values."""
+_SECONDS = 10.0  # Unspecified: how long the service waits for a CRC answer (UNS-crc-timeout)
+_SECOND_REQUEST = (
+    "a second request had a forged event as its token, which must be refused: crc_token_refused in a receiver's log"
+)
+_NO_ANSWER = (
+    "; check that the receiver runs, and give the address at which this machine reaches it: with a sandbox, "
+    "its own one, such as http://127.0.0.1:9000/svc"
+)
+_FORGED = '{"data":{"event_type":"svc-async.check"}}'
+
 app = App(name="webhook")
-app.command(register)
-app.command(check)
+
+
+@app.command
+def register(
+    url: str,
+    /,
+    *,
+    event: Annotated[list[str] | None, Parameter(negative=())] = None,
+    user: str | None = None,
+    move: bool = False,
+    profile: str | None = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Register and validate a webhook URL, and subscribe it to events of a user.
+
+    What exists already is left unchanged, so the command can be repeated. The receiver must be running: the service
+    checks a URL that is new, or registered and invalid. One that is valid already is not checked again.
+
+    Args:
+        url: The webhook URL: https, without a port.
+        event: A type of event to subscribe to, such as post.create. Repeatable.
+        user: The id of the user whose events are sent.
+        move: Take the events from another webhook to which they go.
+        profile: Use the credentials and hosts of this profile, not SVC_* variables.
+        as_json: Print only JSON.
+    """
+    if bool(event) != bool(user):
+        raise InvalidArgument("--event and --user", "go together: the events of a user")
+    if user and not (user.isascii() and user.isdigit()):
+        raise InvalidArgument("--user", "must be the id of a user, a string of digits")
+    check_url(url)
+    wanted = _Registration(url, tuple(dict.fromkeys(event or ())), user, move)
+    webhook, was_checked, subscriptions = in_session(profile, wanted.ensure)
+    if as_json:
+        facts: dict[str, object] = {"webhook_id": webhook.id, "url": webhook.url, "valid": webhook.valid}
+        facts["checked"] = was_checked
+        facts["subscriptions"] = [
+            {"subscription_id": each.subscription_id, "event_type": each.event_type, "user_id": each.filter.user_id}
+            for each in subscriptions
+        ]
+        show_json(facts)
+        return Exit.DONE
+    if was_checked:
+        say(f"The webhook {webhook.id} is valid; events for it go to {webhook.url}.")
+    else:
+        say(
+            f"The webhook {webhook.id} was valid already and was not checked now; events for it go to {webhook.url}. "
+            "`svc-async webhook check URL` checks the receiver; with a sandbox, give the receiver's own address."
+        )
+    for each in subscriptions:
+        say(f"It is subscribed to {each.event_type} of user {each.filter.user_id}.")
+    return Exit.DONE
+
+
+@attrs.frozen
+class _Registration:
+    """A webhook, and the events to subscribe it to."""
+
+    url: str
+    events: Sequence[str]
+    user: str | None
+    move: bool
+
+    async def ensure(self, session: Session) -> tuple[Webhook, bool, Sequence[Subscription]]:
+        """Make it stand; return the webhook, whether its URL was checked for it, and the subscriptions."""
+        subscriptions, existing = session.activity.subscriptions, dict[str, Subscription]()
+        if self.events:
+            whole = EventFilter(user_id=self.user)
+            found = {
+                str(each.event_type): each for each in await subscriptions.list().collect() if each.filter == whole
+            }
+            existing = {event: found[event] for event in self.events if event in found}
+        webhooks = await session.webhooks.list().collect()
+        if not self.move:
+            others = {webhook.id: webhook.url for webhook in webhooks if webhook.url != self.url}
+            for event, subscription in existing.items():
+                if url := others.get(subscription.webhook_id or ""):
+                    where = f"{event} of user {self.user} goes to {url} already"
+                    raise InvalidArgument("--event", f"{where}, and to one webhook only; --move takes it from there")
+        valid = next((each for each in webhooks if each.url == self.url and each.valid), None)
+        webhook = valid or await session.webhooks.ensure(self.url)
+        stand = [await self._subscribe(subscriptions, webhook, event, existing.get(event)) for event in self.events]
+        return webhook, valid is None, stand
+
+    async def _subscribe(
+        self, subscriptions: Subscriptions, webhook: Webhook, event: str, existing: Subscription | None
+    ) -> Subscription:
+        """Subscribe to events; a refusal of a parameter says which option gives it."""
+        if existing is not None and existing.webhook_id == webhook.id:
+            return existing
+        if existing is not None:
+            return await subscriptions.update(existing.subscription_id, webhook_id=webhook.id)
+        try:
+            return await subscriptions.create(event_type=event, user_id=self.user, webhook_id=webhook.id)
+        except BadRequest as error:
+            said = " ".join(each.message for each in error.errors)  # the service has no field for it
+            options = [option for name, option in _OPTIONS.items() if name in said]
+            if options and not error.has_code("DuplicateSubscription"):
+                error.add_note(f"check {' and '.join(options)}")
+            raise
+
+
+@app.command
+def check(url: str, /, *, profile: str | None = None, as_json: JsonFlag = False) -> int:
+    """Send a CRC check to a webhook URL as the service does, time the answer, and explain what is wrong with it.
+
+    A second request has a forged event as its token, which must be refused: a receiver logs `crc_token_refused`, and
+    counts it in `stats.rejected`.
+
+    Args:
+        url: The webhook URL.
+        profile: Use the secret of this profile, not SVC_CONSUMER_SECRET.
+        as_json: Print only JSON.
+    """
+    _check_url(url)
+    key = find_signing_key(profile)
+    finding = run_coroutine(_examine(url, key))
+    notes = _list_what_the_service_refuses(url)
+    if finding.problem is None:
+        notes.append(_SECOND_REQUEST)
+    elif finding.status is not None:
+        notes.append(f"the secret is {key.key_id}")
+    if as_json:
+        show_json({"url": url, "ok": not finding.problem, **attrs.asdict(finding), "notes": notes})
+    else:
+        took = f" (after {finding.seconds:.2f} s)" if finding.seconds is not None else ""
+        show(finding.problem or "The CRC check was answered correctly", took, ".")
+        for note in notes:
+            say(f"Note: {note}.")
+    return Exit.FAILURE if finding.problem else Exit.DONE
+
+
+@attrs.frozen(kw_only=True)
+class _Finding:
+    """The result of a CRC check; without a problem, the answer is right."""
+
+    problem: str | None
+    status: int | None = None
+    seconds: float | None = None
+
+
+async def _examine(url: str, key: SigningKey) -> _Finding:
+    clock, token = SystemClock(), f"{secrets.token_urlsafe(24)}="  # its last character must be quoted in a query
+    transport = Transport.open(user_agent=f"svc-async/{__version__}", clock=clock, timeouts=Timeouts(total=_SECONDS))
+    began = clock.monotonic()
+    try:
+        answer = await _ask(transport, url, token)
+        seconds = clock.monotonic() - began
+        location = answer.headers.get("location", "")
+        problem = diagnose_crc(key, token, status=answer.status, body=answer.body, url=url, location=location)
+        if problem is None and await _signs_anything(transport, url, key):
+            problem = "it signs any crc_token, even a forged event; it must refuse tokens with other characters"
+        return _Finding(problem=problem, status=answer.status, seconds=seconds)
+    except SvcError as error:
+        advice = _NO_ANSWER if isinstance(error, TransportError) else ""
+        return _Finding(problem=f"{error}{advice}", seconds=clock.monotonic() - began)
+    finally:
+        await transport.close()
+
+
+async def _ask(transport: Transport, url: str, token: str) -> Answer:
+    joint = "&" if urlsplit(url).query else "?"
+    whole = f"{url}{joint}crc_token={quote(token, safe='')}"
+    return await transport.exchange(WireRequest(method="GET", url=whole), on_sent=lambda: None)
+
+
+async def _signs_anything(transport: Transport, url: str, key: SigningKey) -> bool:
+    try:
+        answer = await _ask(transport, url, _FORGED)
+    except SvcError:
+        return False
+    return diagnose_crc(key, _FORGED, status=answer.status, body=answer.body) is None
+
+
+def _check_url(url: str) -> None:
+    if "://" not in url:
+        raise InvalidArgument("URL", "must start with https:// or http://")
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_url = False
+    if not is_url or not url.isascii() or not url.isprintable() or any(letter in url for letter in " #@"):
+        raise InvalidArgument("URL", "must be an absolute URL in ASCII without user and fragment")
+
+
+def _list_what_the_service_refuses(url: str) -> list[str]:
+    parts = urlsplit(url)
+    try:
+        is_loopback = ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        is_loopback = parts.hostname == "localhost"
+    if is_loopback:
+        return []  # no URL to register: that of a proxy or a tunnel before it, or of a sandbox
+    https = [] if parts.scheme == "https" else ["the service accepts https:// only"]
+    return https if parts.port is None else [*https, "the service accepts no port"]
 
 
 @app.command
@@ -56,12 +271,26 @@ def listen(
     check_port(port)
     key = find_signing_key(profile)
     if save_dir:
-        _make_folder(save_dir)
+        try:
+            create_folder(save_dir)
+        except OSError as error:
+            raise InvalidArgument("--save-dir", f"cannot be {save_dir}: {error.strerror}") from None
     receiver = WebhookReceiver(keys=[key], workers=1, on_error=_print_failure)
     printer = _Printer(folder=save_dir, as_json=as_json)
     receiver.on("*")(printer)
+
+    async def listen_until_stopped() -> None:
+        async with serve(receiver, host=host, port=port, path="/{path:.*}") as taken:
+            url = f"http://{host}:{taken}/"
+            if as_json:
+                show_item({"listening": url})
+            else:
+                say(f"Listening on {url} and every path below. Ctrl-C stops it.")
+            await printer.closed_pipe.wait()
+            raise BrokenPipeError
+
     try:
-        asyncio.run(run_until_stopped(_listen(receiver, printer, host, port)))
+        run_coroutine(listen_until_stopped())
     except BrokenPipeError:
         raise
     except Interrupted:
@@ -69,7 +298,9 @@ def listen(
     except OSError as error:
         raise InvalidArgument("webhook", describe_listening(error, host, port)) from None
     if not as_json:
-        say(_summarize(receiver.stats))
+        stats = receiver.stats
+        refused = ", ".join(f"{count} {reason}" for reason, count in stats.rejected.items())
+        say(f"Events: {stats.handled}. CRC checks: {stats.crc_answered}. Refused: {refused or 'none'}.")
     return Exit.DONE
 
 
@@ -102,23 +333,13 @@ def verify(file: Path, /, *, signature: str, profile: str | None = None, as_json
         as_json: Print only JSON.
     """
     key = find_signing_key(profile)
-    problem = name_secret(diagnose_signature(key, _read(file), signature), key)
+    problem = diagnose_signature(key, _read(file), signature)
+    problem = problem and f"{problem}; it was compared with {key.key_id}"
     if as_json:
         show_json({"ok": problem is None, "problem": problem})
     else:
         show(f"The signature {problem or 'is good'}.")
     return Exit.FAILURE if problem else Exit.DONE
-
-
-async def _listen(receiver: WebhookReceiver, printer: "_Printer", host: str, port: int) -> None:
-    async with serve(receiver, host=host, port=port, path="/{path:.*}") as taken:
-        url = f"http://{host}:{taken}/"
-        if printer.as_json:
-            show_item({"listening": url})
-        else:
-            say(f"Listening on {url} and every path below. Ctrl-C stops it.")
-        await printer.closed_pipe.wait()
-        raise BrokenPipeError
 
 
 @attrs.frozen(kw_only=True)
@@ -137,7 +358,10 @@ class _Printer:
             if self.as_json:
                 show_item(_describe(event, context))
             else:
-                _print_line(_write_line(event, context))
+                parts = (f"{context.received_at:%H:%M:%S}", event.event_type, event.key)
+                line = "  ".join(map(clean, (*parts, "replayed") if event.replayed else parts))
+                sys.stdout.write(f"{line}\n")  # not with rich, which exits when the pipe is closed
+                sys.stdout.flush()
         except BrokenPipeError:
             self.closed_pipe.set()
 
@@ -152,31 +376,9 @@ def _describe(event: Event, context: DeliveryContext) -> Mapping[str, object]:
     }
 
 
-def _write_line(event: Event, context: DeliveryContext) -> str:
-    parts = (f"{context.received_at:%H:%M:%S}", event.event_type, event.key, *(["replayed"] if event.replayed else []))
-    return "  ".join(map(clean, parts))
-
-
-def _print_line(line: str) -> None:
-    sys.stdout.write(f"{line}\n")  # not with rich, which exits when the pipe is closed
-    sys.stdout.flush()
-
-
 def _print_failure(_: Event | None, error: BaseException) -> None:
     reason = error.strerror if isinstance(error, OSError) else None
     print_error(f"a delivery could not be saved: {reason or type(error).__name__}")
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        create_folder(folder)
-    except OSError as error:
-        raise InvalidArgument("--save-dir", f"cannot be {folder}: {error.strerror}") from None
-
-
-def _summarize(stats: Stats) -> str:
-    refused = ", ".join(f"{count} {reason}" for reason, count in stats.rejected.items())
-    return f"Events: {stats.handled}. CRC checks: {stats.crc_answered}. Refused: {refused or 'none'}."
 
 
 def _read(file: Path) -> bytes:

@@ -7,13 +7,14 @@ print tables and panels, in which a cell may have several lines.
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import attrs
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from svc_async.printable import clean, clean_lines
@@ -32,6 +33,7 @@ __all__ = [
     "show",
     "show_item",
     "show_json",
+    "show_list",
     "stderr",
     "stdout",
     "terminal",
@@ -44,6 +46,12 @@ _SINGULAR = {
     "removals": "removal",
     "invalid_rows": "invalid row",
 }
+
+
+T = TypeVar("T")
+
+_WIDEST = 10_000
+"""Columns of a table that is not printed to a terminal."""
 
 
 def count(number: int, noun: str) -> str:
@@ -177,6 +185,21 @@ def show(*parts: Part) -> None:
     _print_line(stdout(), parts)
 
 
+def show_list(items: Sequence[T], columns: Mapping[str, Callable[[T], object]], *, none: str = "") -> None:
+    """Print a table to stdout: a row for each item, numbers to the right. Without items, say that there are none."""
+    if not items:
+        say(none)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, read in columns.items():
+        table.add_column(heading, justify="right" if isinstance(read(items[0]), int) else "left")
+    for item in items:
+        found = (read(item) for read in columns.values())
+        table.add_row(*(f"{each:,}" if isinstance(each, int) else clean(str(each or "")) for each in found))
+    console = stdout()
+    console.print(table, width=None if console.is_terminal else _WIDEST)  # elsewhere an item stays on its line
+
+
 def print_error(message: str) -> None:
     """Print an error message."""
     say(("svc-async: ", "bold red"), message, needed=True)
@@ -187,21 +210,16 @@ def _print_line(console: Console, parts: Iterable[Part]) -> None:
 
     What follows a break is indented as the line is.
     """
-    line = _assemble(parts)
-    indent = len(line.plain) - len(line.plain.lstrip(" "))
-    width = console.width - indent
-    if console.is_terminal and all(cell_len(word) <= width for word in line.plain.split()):
-        wrapped = line[indent:].wrap(console, width)
-        for part in wrapped:
-            part.rstrip()
-            part.pad_left(indent)
-        line = Text("\n").join(wrapped)
-    console.print(line, soft_wrap=True)
-
-
-def _assemble(parts: Iterable[Part]) -> Text:
     line = Text()
     for part in parts:
         text, style = (part, "") if isinstance(part, str) else part
         line.append(clean(text), style)
-    return line
+    indent = len(line.plain) - len(line.plain.lstrip(" "))
+    width = console.width - indent
+    if console.is_terminal and all(cell_len(word) <= width for word in line.plain.split()):
+        wrapped = line[indent:].wrap(console, width)
+        for each in wrapped:
+            each.rstrip()
+            each.pad_left(indent)
+        line = Text("\n").join(wrapped)
+    console.print(line, soft_wrap=True)

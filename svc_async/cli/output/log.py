@@ -28,15 +28,11 @@ class _LogPrinter(logging.Handler):
             level, message = f"{record.levelname.lower()}: ", record.getMessage()
             console = stderr()
             if console.is_terminal:
-                message = _shorten(message, console.width - len(level))
+                fits = len(message) <= console.width - len(level)
+                message = message if fits else _LONG_PATH.sub(r"\1 …/\2:", message, count=1)
             say((level, _STYLES.get(record.levelno, "bold red")), message, needed=True)
         except Exception:  # noqa: BLE001 - as all handlers do: a message that cannot be printed stops no job
             self.handleError(record)
-
-
-def _shorten(message: str, width: int) -> str:
-    """Return the message of a call in one line of a terminal if the end of its path is enough for that."""
-    return message if len(message) <= width else _LONG_PATH.sub(r"\1 …/\2:", message, count=1)
 
 
 @contextmanager
@@ -53,7 +49,11 @@ def print_log(*, verbose: bool, quiet: bool) -> Generator[None]:
     logger.addHandler(printer)
     terminal.quiet = quiet
     try:
-        _set_level("info" if verbose else "error" if quiet else None)
+        chosen = "info" if verbose else "error" if quiet else (os.environ.get("SVC_LOG") or "warning").lower()
+        try:
+            show(cast(Any, chosen))
+        except InvalidArgument as error:
+            raise InvalidArgument("SVC_LOG", error.rule) from None
         yield
     finally:
         terminal.quiet = False
@@ -72,10 +72,3 @@ def hide_warnings() -> Generator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _set_level(level: str | None) -> None:
-    try:
-        show(cast(Any, level or (os.environ.get("SVC_LOG") or "warning").lower()))
-    except InvalidArgument as error:
-        raise InvalidArgument("SVC_LOG", error.rule) from None

@@ -1,12 +1,12 @@
 """Shows how far a job is, phase by phase: bars on a terminal, a line every few seconds elsewhere, or nothing."""
 
-import abc
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from math import inf
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import attrs
 from rich import progress as rich_progress
@@ -21,7 +21,9 @@ from svc_async.governor.governor import BucketState, Governor
 from svc_async.jobs.limits import JobLimit
 from svc_async.sources.source import ReplayableSource
 
-__all__ = ["Bars", "Display", "Lines", "open_display"]
+__all__ = ["Display", "Form", "choose_form"]
+
+Form = Literal["bars", "lines", "nothing"]
 
 _LEAST_ELAPSED = 5.0
 """Seconds of a phase in which its speed says little: invalid rows have a result at once, others with an answer."""
@@ -58,7 +60,8 @@ class PhaseBars(rich_progress.Progress):
     def move(self, phase: str, share: float | None) -> None:
         """Move the bar of a phase; it never goes back. That of the phase before is full then."""
         if phase != self.current:
-            self._end()
+            if self.current is not None and self.current in self._bars:
+                self.update(self._bars[self.current], total=1.0, completed=1.0)
             self.current = phase
             if phase not in self._bars:
                 self._bars[phase] = self.add_task(phase, total=None)
@@ -102,10 +105,6 @@ class PhaseBars(rich_progress.Progress):
             total = self._tasks[bar].total or 0.0
             self.update(bar, completed=max(0.0, total - max(0.0, goes_on_at - self.get_time())))
 
-    def _end(self) -> None:
-        if self.current is not None and self.current in self._bars:
-            self.update(self._bars[self.current], total=1.0, completed=1.0)
-
 
 class _ShareColumn(rich_progress.ProgressColumn):
     """How much of a phase is done."""
@@ -135,47 +134,14 @@ def _describe_rest(task: rich_progress.Task) -> str:
     return f"{format_duration(max(rest or 0.0, least))} left"
 
 
-_PAUSE = 5.0
-"""Seconds between two lines."""
-_IDLE_PAUSE = 30.0
-"""Seconds between two lines while nothing changes but the time."""
-_REST = 0.1
-"""Seconds between two changes of a bar."""
 _TICK = 1.0
 """Seconds between two looks at what changes without a progress, such as the time that is left."""
+_PAUSES: Mapping[Form, tuple[float, float]] = {"bars": (0.1, _TICK), "lines": (5.0, 30.0), "nothing": (inf, inf)}
+"""The least seconds between two drawings, and while nothing changes but the time."""
 _READING = frozenset({"checking", "reading"})
 _MINUTE = 60.0
 _LEAST_WAIT = 2.0
 """Seconds; a shorter wait for a limit is its pace."""
-
-
-class Display:
-    """Shows nothing, and keeps the latest progress.
-
-    Attributes:
-        last: the latest progress.
-    """
-
-    def __init__(self) -> None:
-        self.last = Progress()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop showing it."""
-
-    def begin(self, phase: JobPhase) -> None:
-        """Show a phase that announces no progress."""
-
-    def follow(self, governor: Governor, limits: Iterable[JobLimit]) -> None:
-        """Show also how much of some limits is used, and how long the job waits for them."""
-
-    def show(self, progress: Progress) -> None:
-        """Keep the latest progress, and show it if it is time."""
-        self.last = progress
 
 
 @attrs.frozen
@@ -197,16 +163,14 @@ class _RateUse:
     @classmethod
     def find(cls, buckets: Iterable[BucketState], limits: Iterable[JobLimit], clock: Clock) -> Self | None:
         """Return the use of that of some limits which holds a job longest, or is used most; None if none is known."""
-        known = {limit.name: limit for limit in limits}
-        uses = [cls._describe(bucket, known[bucket.name], clock) for bucket in buckets if bucket.name in known]
+        known, uses = {limit.name: limit for limit in limits}, list[Self]()
+        for bucket in buckets:
+            if (limit := known.get(bucket.name)) is not None:
+                limit = limit if bucket.limit is None else attrs.evolve(limit, requests=bucket.limit)
+                seconds = 0.0 if bucket.turn_at is None else (bucket.turn_at - clock.now()).total_seconds()
+                wait = Wait(until=clock.monotonic() + seconds) if seconds >= _LEAST_WAIT else None
+                uses.append(cls(limit, bucket.used, bucket.waiting, wait))
         return max(uses, key=lambda use: (use.wait.until if use.wait else 0.0, use.waiting, use.used), default=None)
-
-    @classmethod
-    def _describe(cls, bucket: BucketState, limit: JobLimit, clock: Clock) -> Self:
-        limit = limit if bucket.limit is None else attrs.evolve(limit, requests=bucket.limit)
-        seconds = 0.0 if bucket.turn_at is None else (bucket.turn_at - clock.now()).total_seconds()
-        wait = Wait(until=clock.monotonic() + seconds) if seconds >= _LEAST_WAIT else None
-        return cls(limit, bucket.used, bucket.waiting, wait)
 
     def find_least_seconds(self, requests: float, now: float) -> float:
         """Return how long some more requests take at least, by the monotonic time."""
@@ -224,14 +188,22 @@ class _RateUse:
         return f"{self.used:,} of {limit.requests:,} {window}"
 
 
-class _Timed(Display, abc.ABC):
-    """Keeps a bar for each phase, and limits how often it is drawn."""
+class Display:
+    """Shows how far a job is, in one of three forms, and keeps the latest progress.
 
-    pause: float
-    idle_pause: float
+    Attributes:
+        form: bars, lines or nothing.
+        bars: a bar for each phase; lines say what the bar of the present phase would show.
+        last: the latest progress.
+    """
 
-    def __init__(self, source: ReplayableSource, *, console: Console, clock: Clock, limit: JobLimit) -> None:
-        super().__init__()
+    def __init__(
+        self, source: ReplayableSource, *, form: Form, console: Console, clock: Clock, limit: JobLimit
+    ) -> None:
+        self.form = form
+        self.bars = PhaseBars(console, clock)
+        self.last = Progress()
+        self._pause, self._idle_pause = _PAUSES[form]
         self._source = source
         self._limit = limit
         self._limits: tuple[JobLimit, ...] = (limit,)
@@ -243,13 +215,16 @@ class _Timed(Display, abc.ABC):
         self._drawn: Progress | None = None
         self._waits = False
         self._furthest = 0.0
-        self._bars = PhaseBars(console, clock)
         self._latest = _Course(_MINUTE)
         self._window = _Course(limit.period)
         self._use = _RateUse(limit, 0)
 
     def __enter__(self) -> Self:
-        self._timer = self._clock.call_later(_TICK, self._tick)
+        if self.form != "nothing":
+            self._timer = self._clock.call_later(_TICK, self._tick)
+        if self.form == "bars":
+            self.bars.start()
+            terminal.live = self.bars.console
         return self
 
     def __exit__(
@@ -257,28 +232,32 @@ class _Timed(Display, abc.ABC):
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self.form == "bars":
+            terminal.live = None
+            self.bars.stop()
 
     def begin(self, phase: JobPhase) -> None:
-        self._bars.move(phase, None)
+        """Show a phase that announces no progress."""
+        self.bars.move(phase, None)
 
     def follow(self, governor: Governor, limits: Iterable[JobLimit]) -> None:
+        """Show also how much of some limits is used, and how long the job waits for them."""
         self._governor, self._limits = governor, tuple(limits)
 
     def show(self, progress: Progress) -> None:
-        super().show(progress)
+        """Keep the latest progress, and show it if it is time."""
+        self.last = progress
+        if self.form == "nothing":
+            return
         self._has_begun, now = True, self._clock.monotonic()
-        is_due = now >= self._drawn_at + self.pause
+        is_due = now >= self._drawn_at + self._pause
         waits = progress.wait is not None and not self._waits  # a wait is announced when it begins
-        if is_due or waits or self._bars.current != (progress.phase or "sending"):
+        if is_due or waits or self.bars.current != (progress.phase or "sending"):
             self._move(progress, now)
             if is_due or waits:
                 self._drawn_at = now
                 self._draw(progress)
         self._waits = self._is_waiting(progress)
-
-    @abc.abstractmethod
-    def draw(self, progress: Progress) -> None:
-        """Show it."""
 
     def _tick(self) -> None:
         """Show how time goes on, since a job that waits announces nothing."""
@@ -288,16 +267,31 @@ class _Timed(Display, abc.ABC):
         now = self._clock.monotonic()
         progress = self.last.count_down(now)
         self._move(progress, now)
-        waits, pause = self._is_waiting(progress), self.idle_pause if self.last is self._drawn else self.pause
+        waits, pause = self._is_waiting(progress), self._idle_pause if self.last is self._drawn else self._pause
         if waits != self._waits or now >= self._drawn_at + pause:
-            if self.pause >= _TICK:  # a bar may be drawn again at once, when there is progress
+            if self.form == "lines":  # a bar may be drawn again at once, when there is progress
                 self._drawn_at = now
             self._draw(progress)
         self._waits = waits
 
     def _draw(self, progress: Progress) -> None:
-        self._drawn = self.last
-        self.draw(progress)
+        """Print a line, or put the numbers below the bars."""
+        self._drawn, is_sending = self.last, self._latest.first is not None
+        numbers, waits = _numbers(progress) if is_sending else [], list(self._describe_waits(progress))
+        speed = self._describe_speed(progress)
+        if self.form == "lines":
+            parts = [self.bars.describe()]
+            parts += [f"{', '.join(wait)} (in {format_duration(seconds)})" for wait, seconds in waits]
+            parts += [", ".join(f"{number:,} {name}" for name, number, _ in numbers), ", ".join(speed)]
+            self.bars.console.print(" | ".join(filter(None, parts)))
+        elif is_sending:
+            lines = [[(f"{number:,} {name}", style) for name, number, style in numbers]]
+            lines += [[(each, "cyan") for each in speed], *([(each, "yellow") for each in wait] for wait, _ in waits)]
+            self.bars.numbers = [
+                # A line breaks only between its parts.
+                Text("   ").join(Text(part.replace(" ", "\N{NO-BREAK SPACE}"), style) for part, style in line)
+                for line in lines
+            ]
 
     def _is_waiting(self, progress: Progress) -> bool:
         return progress.wait is not None or self._use.wait is not None
@@ -309,10 +303,10 @@ class _Timed(Display, abc.ABC):
             for course in (self._latest, self._window):
                 course.add(now, progress, share or 0.0)
         self._use = self._find_use(progress)
-        self._bars.move(phase, share)
-        self._bars.keep_least(self._find_least(share) if phase == "sending" else 0.0)
+        self.bars.move(phase, share)
+        self.bars.keep_least(self._find_least(share) if phase == "sending" else 0.0)
         wait = progress.wait or self._use.wait
-        self._bars.wait(None if wait is None else wait.until, f"{_name_next_step(wait)} in")
+        self.bars.wait(None if wait is None else wait.until, f"{_name_next_step(wait)} in")
 
     def _find_use(self, progress: Progress) -> _RateUse:
         """Return the use that the governor knows, or else that of this run."""
@@ -348,7 +342,7 @@ class _Timed(Display, abc.ABC):
         self._furthest = max(self._furthest, read or 0.0)
         return self._furthest * progress.settled / progress.read
 
-    def describe_waits(self, progress: Progress) -> Iterable[tuple[list[str], float]]:
+    def _describe_waits(self, progress: Progress) -> Iterable[tuple[list[str], float]]:
         """Yield what the job waits for and until when, in parts, and in how many seconds it continues."""
         now, monotonic = self._clock.now(), self._clock.monotonic()
         if (wait := self._use.wait) is not None:
@@ -358,9 +352,14 @@ class _Timed(Display, abc.ABC):
             rest = wait.until - monotonic
             first = "the first " if wait.requests > 1 else ""
             at = f"{first}{_name_next_step(wait)} at {now + timedelta(seconds=rest):%H:%M:%S} UTC"
-            yield [_describe_cause(wait), at], rest
+            # A quarantine holds all requests in doubt, of which only the first of each lane are counted.
+            cause = "waits for the quarantine"
+            if wait.after is not None:
+                verb = "waits" if wait.requests == 1 else "wait"
+                cause = f"{count(wait.requests, 'request')} {verb} after {wait.after} (attempt {wait.attempts})"
+            yield [cause, at], rest
 
-    def describe_speed(self, progress: Progress) -> list[str]:
+    def _describe_speed(self, progress: Progress) -> list[str]:
         """Return the rows a second of the last minute of this run, and the use of the limit, while it sends."""
         first = self._latest.first
         if first is None:
@@ -368,61 +367,6 @@ class _Timed(Display, abc.ABC):
         seconds = self._clock.monotonic() - first.at
         rows = (progress.settled - first.progress.settled) / seconds if seconds else 0.0
         return [f"{rows:,.0f} rows/s", self._use.describe()]
-
-
-class Lines(_Timed):
-    """Prints a line every few seconds."""
-
-    pause = _PAUSE
-    idle_pause = _IDLE_PAUSE
-
-    def draw(self, progress: Progress) -> None:
-        """Print a line."""
-        parts = [self._bars.describe()]
-        waits = self.describe_waits(progress)
-        parts += [f"{', '.join(wait)} (in {format_duration(seconds)})" for wait, seconds in waits]
-        if self._latest.first is not None:
-            parts += [", ".join(f"{number:,} {name}" for name, number, _ in _numbers(progress))]
-            parts += [", ".join(self.describe_speed(progress))]
-        self._bars.console.print(" | ".join(parts))
-
-
-class Bars(_Timed):
-    """Draws a bar for each phase, with the numbers below them."""
-
-    pause = _REST
-    idle_pause = _TICK
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        self._bars.start()
-        terminal.live = self._bars.console
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        terminal.live = None
-        self._bars.stop()
-
-    @property
-    def console(self) -> Console:
-        """Where they are drawn."""
-        return self._bars.console
-
-    @property
-    def renderable(self) -> RenderableType:
-        """What is drawn now."""
-        return self._bars.get_renderable()
-
-    def draw(self, progress: Progress) -> None:
-        """Move the bars."""
-        if self._latest.first is not None:
-            speed = [Text(each, "cyan") for each in self.describe_speed(progress)]
-            numbers = [Text(f"{number:,} {name}", style) for name, number, style in _numbers(progress)]
-            waits = [[Text(each, "yellow") for each in wait] for wait, _ in self.describe_waits(progress)]
-            self._bars.numbers = [_join(line) for line in (numbers, speed, *waits)]
 
 
 @attrs.frozen
@@ -464,28 +408,19 @@ class _Course:
             self._moments.popleft()
 
 
-def open_display(
-    source: ReplayableSource, *, console: Console, clock: Clock, limit: JobLimit, as_json: bool
-) -> Display:
-    """Return the display for a console; it compares the requests with the service's limit.
+def choose_form(console: Console, *, as_json: bool) -> Form:
+    """Return the form in which a console shows progress.
 
     A command that prints JSON shows lines to people only: what a script keeps of its messages has no progress.
     """
     if terminal.quiet or (as_json and not console.is_terminal):
-        return Display()
+        return "nothing"
     draws = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("NO_COLOR") and not as_json
-    return (Bars if draws else Lines)(source, console=console, clock=clock, limit=limit)
+    return "bars" if draws else "lines"
 
 
 def _name_next_step(wait: Wait | None) -> str:
     return "sent again" if wait and wait.requests else "continues"
-
-
-def _describe_cause(wait: Wait) -> str:
-    if wait.after is None:  # a quarantine holds all requests in doubt, of which only the first of each lane are counted
-        return "waits for the quarantine"
-    verb = "waits" if wait.requests == 1 else "wait"
-    return f"{count(wait.requests, 'request')} {verb} after {wait.after} (attempt {wait.attempts})"
 
 
 def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
@@ -496,12 +431,3 @@ def _numbers(progress: Progress) -> list[tuple[str, int, str]]:
         ("requests", progress.requests, ""),
         *([("times 429", progress.rate_limited, "yellow")] if progress.rate_limited else []),
     ]
-
-
-def _join(parts: Iterable[Text]) -> Text:
-    """Join parts of a line, which breaks only between them."""
-    line = Text()
-    for part in parts:
-        part.plain = part.plain.replace(" ", "\N{NO-BREAK SPACE}")
-        line.append_text(part).append("   ")
-    return line

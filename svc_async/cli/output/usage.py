@@ -5,7 +5,6 @@ from datetime import timedelta
 from difflib import get_close_matches
 from textwrap import shorten
 from types import MappingProxyType
-from typing import Any
 
 from cyclopts import (
     CoercionError,
@@ -76,9 +75,11 @@ def _describe(error: CycloptsError, list_groups: Callable[[], Mapping[str, Colle
     elif isinstance(error, UnknownOptionError):
         problem = _describe_option(error)
     elif isinstance(error, UnusedCliTokensError):
-        problem = _describe_argument(error)
+        one_file = f" {_ONE_FILE}" if not _WITH_FILES.isdisjoint(error.command_chain or ()) else ""
+        problem = f"Unexpected argument: {', '.join(map(str, error.unused_tokens or ()))}.{one_file}"
     elif isinstance(error, CoercionError):
-        problem = _describe_value(error)
+        option, value = error.token and error.token.keyword, error.target_type and _VALUES.get(error.target_type)
+        problem = f"{option} must be {value}." if option and value else None
     return f"{problem or shorten(str(error), _LONGEST)} {_advise_on_dry_run(error)}".rstrip()
 
 
@@ -126,23 +127,6 @@ def _describe_option(error: UnknownOptionError) -> str | None:
         return f"Unknown option: {option}. {_REPORT}"
     if option not in _NAMES_OF_LISTS:
         return None
-    known = _list_options(error.argument_collection)
+    known = {name for argument in error.argument_collection for name in argument.names}
     meant = next((each for each in _LISTS if each in known), None)
     return f"Unknown option: {option}. Did you mean {meant}?" if meant else None
-
-
-def _describe_value(error: CoercionError) -> str | None:
-    """Describe what an option must be that takes a number or a duration, and was given something else."""
-    option = error.token and error.token.keyword
-    value = error.target_type and _VALUES.get(error.target_type)
-    return f"{option} must be {value}." if option and value else None
-
-
-def _list_options(arguments: Any) -> Collection[str]:
-    return {name for argument in arguments for name in argument.names}
-
-
-def _describe_argument(error: UnusedCliTokensError) -> str:
-    unexpected = ", ".join(map(str, error.unused_tokens or ()))
-    takes_file = not _WITH_FILES.isdisjoint(error.command_chain or ())
-    return f"Unexpected argument: {unexpected}. {_ONE_FILE if takes_file else ''}".rstrip()
