@@ -32,9 +32,6 @@ def target(sandbox: Sandbox) -> tuple[str, ...]:
     keep_short(
         7,
         [
-            (UPLOAD, "--account must be given; `svc-async accounts list` shows yours, and --sandbox"),
-            (("do-not-reach", "remove", "people.csv"), "--account must be given; "),
-            ((*UPLOAD, "--account", "a"), "--audience must be given; --sandbox tries the command without any"),
             (
                 ("job", "resume", "a.journal", "--report", "a.html"),
                 "--report. `svc-async job report --out FILE` writes",
@@ -43,26 +40,10 @@ def target(sandbox: Sandbox) -> tuple[str, ...]:
             (("--hepl", "audience"), "Unknown option: --hepl. Did you mean --help? See "),
             (("--profile", "x", "audience"), "--profile must follow the name of a command. See "),
             ((*UPLOAD, "--dryrun", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
-            ((*UPLOAD, "--dry_run", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
-            (("job", "list", "--state-url", "mysql://a/b"), "--state-url must begin with postgresql://"),
             ((*UPLOAD, *TARGET, "--concurrency", "abc"), "--concurrency must be a whole number. See `svc-"),
-            ((*UPLOAD, *TARGET, "--quarantine=x"), "--quarantine must be a number. See "),
             (("state", "prune", "--older-than", "30"), "--older-than must be a duration, such as 30d or 12h. See "),
             ((*UPLOAD, *TARGET, "--max-failure-share", "1%"), "--max-failure-share must be a number. See "),
-            ((*SYNC, "--max-removal-share", "20%"), "--max-removal-share must be a number. See "),
-            (
-                (*SYNC, "--refresh-days", "x"),
-                "--refresh-days must be a whole number. See `svc-async audience sync --help`",
-            ),
-            (
-                (*SYNC, "--sandbox", "--state", "people.csv"),
-                "is not a sync state; give the file of an earlier sync, or a new ",
-            ),
-            (
-                (*UPLOAD, "--sandbox", "--failures-file", "no/x"),
-                "does not exist; give another path with --failures-file",
-            ),
-            (("job", "list"), "`svc-async job status FILE` shows a journal in a file): give --state-url, "),
+            ((*SYNC, "--refresh-days", "x"), "--refresh-days must be a whole number. See "),
         ],
     ),
 )
@@ -76,17 +57,16 @@ def test_a_wrong_command_line_is_answered_with_the_right_one(
 
 def test_a_feed_in_xml_is_no_file_of_people(call: Call, here: Path) -> None:
     (here / "feed.xml").write_text("<rss><channel/></rss>")
-    ended = call("audience", "upload", "feed.xml", "--sandbox")
-    assert ended.code == 2
-    assert ended.err.endswith(" csv, tsv, jsonl, parquet; XML is for products: `svc-async catalog`\n")
+    ended = call("audience", "upload", "feed.xml", "--sandbox", "--json")
+    assert (ended.code, ended.error["hint"]) == (2, "USE_A_FEED")
 
 
 @pytest.mark.usefixtures("people")
 def test_a_region_that_is_none_is_refused_without_the_extra(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "phonenumbers", None)
-    refused = [call(*UPLOAD, "--sandbox", "--phone-region", region).err for region in ("Germany", "de", "DE")]
-    assert ["two capital letters, such as DE" in each for each in refused] == [True, True, False]
-    assert 'needs the extra "phone"' in refused[2]
+    refused = [call(*UPLOAD, "--sandbox", "--phone-region", region, "--json") for region in ("Germany", "de", "DE")]
+    assert [(each.code, each.error["parameter"]) for each in refused] == [(2, "--phone-region")] * 3
+    assert ["svc-async[phone]" in each.err for each in refused] == [False, False, True]
 
 
 def test_a_sync_that_is_tried_with_a_misspelt_option_is_not_told_that_it_has_none(call: Call, people: Path) -> None:
@@ -96,28 +76,21 @@ def test_a_sync_that_is_tried_with_a_misspelt_option_is_not_told_that_it_has_non
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "parameter"),
     keep_short(
         1,
         [
-            (
-                ("--journal", "none/x.journal"),
-                "journal none/x.journal cannot be used: its folder does not exist; create that",
-            ),
-            (("--journals", "people.csv"), "journal people.csv cannot be used: it is a file; give a folder\n"),
-            (
-                ("--failures-file", "none/x.csv"),
-                "--failures-file cannot be written to none/x.csv: its folder does not exist",
-            ),
+            (("--journal", "none/x.journal"), "journal"),
+            (("--journals", "people.csv"), "journal"),
+            (("--failures-file", "none/x.csv"), "--failures-file"),
         ],
     ),
 )
 async def test_a_path_that_cannot_be_written_is_refused_with_what_to_change(
-    command: Command, people: Path, target: tuple[str, ...], options: tuple[str, ...], message: str
+    command: Command, people: Path, target: tuple[str, ...], options: tuple[str, ...], parameter: str
 ) -> None:
-    ended = await command("audience", "upload", people.name, *target, *options)
-    assert ended.code == 2
-    assert message in ended.err
+    ended = await command("audience", "upload", people.name, *target, *options, "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, parameter)
 
 
 async def test_the_failures_of_a_deletion_of_products_are_named_like_the_command(
@@ -129,45 +102,43 @@ async def test_the_failures_of_a_deletion_of_products_are_named_like_the_command
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "code"),
     keep_short(
         1,
         [
-            (
-                f"email\n{'0a' * 16}\n",
-                "must be an e-mail address or its SHA-256 of 64 hexadecimal digits; MD5 and SHA-1",
-            ),
-            (f"email\n{'0a' * 20}\n", "MD5 and SHA-1 are not accepted"),
-            ("email\na@example.org\u200b\n", "without blanks and invisible characters, such as a zero-width space"),
-            ("email^phone\na@example.org^+4930123456\n", "separated by comma, semicolon, tab or bar, not by '^'"),
-            ("\n\nemail\na@example.org\n", "has no header: line 1 is blank; delete the blank lines before the header"),
+            (f"email\n{'0a' * 16}\n", 5),  # MD5
+            (f"email\n{'0a' * 20}\n", 5),  # SHA-1
+            ("email\na@example.org\u200b\n", 5),
+            ("email^phone\na@example.org^+4930123456\n", 2),
+            ("\n\nemail\na@example.org\n", 2),
         ],
     ),
 )
-async def test_a_wrong_file_is_answered_with_the_rule(
-    command: Command, people: Path, target: tuple[str, ...], content: str, message: str
+async def test_a_value_of_a_wrong_file_is_not_printed(
+    command: Command, people: Path, target: tuple[str, ...], content: str, code: int
 ) -> None:
     people.write_text(content)
     ended = await command("audience", "upload", people.name, *target)
-    assert message in ended.out + ended.err
-    assert "0a0a" not in ended.out + ended.err
+    assert ended.code == code
+    assert not [part for part in ("0a0a", "example.org") if part in ended.out + ended.err]
 
 
 async def test_a_key_that_another_column_has_is_not_proposed(
     command: Command, people: Path, target: tuple[str, ...]
 ) -> None:
     people.write_text("email,work email\na@example.org,b@example.org\n")
-    refused = await command("audience", "upload", people.name, *target)
-    assert "unknown columns: 'work email'; name what each contains with --map COLUMN=KEY, ignore it" in refused.err
-    twice = await command("audience", "upload", people.name, *target, "--map", "work email=email")
-    assert "more than one column of 'email'; use JSON lines, where a key may have a list of values" in twice.err
+    refused = await command("audience", "upload", people.name, *target, "--json")
+    assert refused.error["hint"] == "MAP_OR_IGNORE"
+    assert "may be email" not in refused.err
+    twice = await command("audience", "upload", people.name, *target, "--map", "work email=email", "--json")
+    assert twice.error["hint"] == "LIST_THE_VALUES"
 
 
 async def test_a_call_that_the_host_does_not_have_is_answered_with_the_hosts(command: Command) -> None:
     environ = {**command.environ, "SVC_ADS_URL": command.environ["SVC_BASE_URL"]}
-    ended = await Command(command.folder, environ)("accounts", "list")
-    assert ended.code == 1
-    assert "check the ids, and the hosts (base_url and ads_url of the profile, or SVC_BASE_URL and" in ended.err
+    ended = await Command(command.folder, environ)("accounts", "list", "--json")
+    assert (ended.code, ended.error["type"]) == (1, "NotFound")
+    assert "SVC_BASE_URL" in ended.err
 
 
 async def test_the_journals_of_a_folder_are_listed(command: Command, people: Path, target: tuple[str, ...]) -> None:
@@ -180,21 +151,7 @@ async def test_the_journals_of_a_folder_are_listed(command: Command, people: Pat
     assert as_json.result[1]["problem"] in second
 
 
-def test_a_login_without_an_app_is_told_what_to_set(call: Call, here: Path) -> None:
-    del here
-    ended = call("auth", "login")
-    assert ended.code == 2
-    assert ended.err == (
-        "svc-async: app and its hosts must be given to log a user in: set SVC_CONSUMER_KEY, SVC_CONSUMER_SECRET, "
-        "SVC_BASE_URL and SVC_ADS_URL\n"
-    )
-
-
 async def test_a_callback_that_the_app_lacks_is_explained(command: Command) -> None:
     ended = await command("auth", "login", "--no-browser", "--callback", "http://127.0.0.1:8766/other")
     assert ended.code == 1
-    assert (
-        "the callback URL is not among those in the app's settings (in the sandbox, that of the first app is"
-        in ended.err
-    )
-    assert "add this callback URL to the settings of the app, or leave --callback out" in ended.err
+    assert "leave --callback out" in ended.err

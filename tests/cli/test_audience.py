@@ -69,17 +69,16 @@ def assert_nothing_private(ended: Ended, sandbox: Sandbox, *more: str) -> None:
 async def test_a_messy_file_becomes_an_audience(command: Command, sandbox: Sandbox, messy: Path) -> None:
     ended = await command("audience", "upload", messy, *target(sandbox), "--map", "notes=-")
     assert ended.code == 5
+    # What people see; the other tests read --json.
+    first, *others = [" ".join(line.split()).partition(":")[0] for line in ended.out.splitlines()]
+    assert first == "customers.csv"
+    assert others[:3] == ["3 accepted", "1 coalesced", "5 failed"]
+    assert f"listed in {messy}.{LISTED.format(sandbox.audience_id)}" in others
     assert sandbox.audience(sandbox.audience_id).users == [
         {"email": [sha256("ada@example.org")], "phone_number": [sha256("+442079460958")]},
         {"phone_number": [sha256("+12125550101")]},
         {"email": [sha256("late@example.org")]},
     ]
-    assert "customers.csv: 9 rows read" in ended.out
-    assert "3 accepted" in ended.out
-    assert "1 coalesced" in ended.out
-    assert "5 failed" in ended.out
-    assert "1 email must be an e-mail address" in ended.out
-    assert f"listed in {messy}.{LISTED.format(sandbox.audience_id)}" in ended.out
 
 
 async def test_failures_are_listed_by_line_and_reason_and_never_by_value(
@@ -128,7 +127,6 @@ async def test_a_file_without_failures_ends_well_and_leaves_no_list(
     ended = await command("audience", "upload", str(many), *target(sandbox), "--concurrency", "4")
     assert ended.code == 0
     assert len(sandbox.audience(sandbox.audience_id).users) == 240
-    assert "failed" not in ended.out
     assert [path.name for path in many.parent.iterdir()] == ["many.csv"]
 
 
@@ -180,9 +178,8 @@ async def test_a_fault_on_the_way_is_survived(command: Command, sandbox: Sandbox
 
 def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text("email\na@example.org\n", encoding="utf-8")
-    ended = call("audience", "upload", "customers.csv", "--sandbox")
-    assert ended.code == 0
-    assert "1 accepted" in ended.out
+    ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
+    assert (ended.code, ended.result["accepted"]) == (0, 1)
 
 
 LINES = '{"E-Mail": "a@example.org", "note": "n"}\n{"phone": "+4930123456"}\n'
@@ -209,7 +206,7 @@ def test_an_option_in_the_place_of_the_file_is_no_file(call: Call, here: Path) -
     del here
     ended = call("audience", "upload", "--nonsense", "customers.csv")
     assert ended.code == 2
-    assert "unknown option --nonsense" in ended.err.lower()
+    assert "--nonsense" in ended.err
 
 
 async def test_failures_of_standard_input_are_listed_where_the_command_runs(
@@ -218,7 +215,6 @@ async def test_failures_of_standard_input_are_listed_where_the_command_runs(
     running = await command.start("audience", "remove", "-", *target(sandbox))
     ended = await running.wait(b"email\nann\n")
     assert ended.code == 5
-    assert "stdin: 1 row read" in ended.out
     assert "0,2,email,must be" in (tmp_path / f"stdin.audience-{sandbox.audience_id}.remove.failures.csv").read_text()
 
 
@@ -240,32 +236,31 @@ PARTLY_VALID = "email,phone\na@example.org,+4930123456\nn/a,+4930123457\nnobody,
 
 
 @pytest.mark.parametrize(
-    ("options", "accepted", "said"),
+    ("options", "accepted", "partly_valid"),
     keep_short(
         1,
         [
-            ((), 1, "2 " + "  of these with another valid identifier: --bad-identifiers drop sends them"),
-            (("--empty", "n/a,-"), 2, "1   of these with another valid identifier"),
-            (("--bad-identifiers", "drop"), 3, "2 sent without an invalid identifier"),
-            (("--bad-identifiers", "drop", "--empty", "n/a"), 3, "1 sent without an invalid identifier"),
+            ((), 1, 2),
+            (("--empty", "n/a,-"), 2, 1),
+            (("--bad-identifiers", "drop"), 3, 2),
+            (("--bad-identifiers", "drop", "--empty", "n/a"), 3, 1),
         ],
     ),
 )
 def test_rows_with_a_valid_identifier_can_be_sent_with_it(
-    call: Call, here: Path, options: tuple[str, ...], accepted: int, said: str
+    call: Call, here: Path, options: tuple[str, ...], accepted: int, partly_valid: int
 ) -> None:
     (here / "customers.csv").write_text(PARTLY_VALID)
-    ended = call("audience", "upload", "customers.csv", "--sandbox", *options)
-    assert f"{accepted} accepted" in ended.out
-    assert said in ended.out
+    report = call("audience", "upload", "customers.csv", "--sandbox", "--json", *options).result
+    assert (report["accepted"], report["partly_valid"]) == (accepted, partly_valid)
 
 
 def test_the_columns_of_a_file_without_a_header_can_be_named(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text("a@example.org;+4930123456\nb@example.org;\n")
-    refused = call("audience", "upload", "customers.csv", "--sandbox")
-    assert "--columns" in refused.err
-    ended = call("audience", "upload", "customers.csv", "--sandbox", "--columns", "E-Mail,phone")
-    assert "2 accepted" in ended.out
+    refused = call("audience", "upload", "customers.csv", "--sandbox", "--json")
+    assert refused.error["hint"] == "NAME_THE_COLUMNS"
+    ended = call("audience", "upload", "customers.csv", "--sandbox", "--columns", "E-Mail,phone", "--json")
+    assert ended.result["accepted"] == 2
 
 
 @pytest.mark.parametrize(
@@ -287,16 +282,13 @@ def test_a_header_is_noticed_where_columns_are_named(
     (here / "customers.csv").write_text(f"{first}\na@example.org,+4930123456\n")
     mapping = ("--map", "mail=email", "--map", "tel=phone") if columns == "mail,tel" else ()
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--columns", columns, *mapping)
-    warning = (
-        "warning: line 1 of customers.csv looks like a header, and is read as a row, since the columns were named\n"
-    )
-    assert (warning in ended.err) is warned
+    assert ("warning: line 1 of customers.csv" in ended.err) is warned
 
 
 def test_a_column_is_mapped_to_any_common_name(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text("Telefon,Kunde\n+4930123456,7\n")
     options = ("--map", "Telefon=phone", "--map", "Kunde=-")
-    assert "1 accepted" in call("audience", "upload", "customers.csv", "--sandbox", *options).out
+    assert call("audience", "upload", "customers.csv", "--sandbox", "--json", *options).result["accepted"] == 1
 
 
 # --- interrupted
@@ -324,9 +316,13 @@ async def test_a_signal_ends_the_job_with_its_report(
     ended = await running.wait()
     report = ended.result
     assert ended.code == 130
-    message = "SIGINT (Ctrl-C) or SIGTERM arrived"
     assert report["interrupted"] is True
-    assert ended.error == {"type": "Interrupted", "message": message, "sent": "maybe", "repeatable": True}
+    assert {**ended.error, "message": None} == {
+        "type": "Interrupted",
+        "message": None,
+        "sent": "maybe",
+        "repeatable": True,
+    }
     assert (report["read"], report["accepted"], report["pending"], report["in_doubt"]) == (
         rows,
         size,
@@ -347,11 +343,8 @@ async def test_an_interrupted_job_prints_what_is_still_to_do(command: Command, s
     running.send(signal.SIGINT)
     ended = await running.wait()
     assert ended.code == 130
-    assert "100 accepted" in ended.out
-    assert "140 pending" in ended.out
-    assert "100   of these in doubt" in ended.out
-    assert "Still to do: 140 rows that were read. " in ended.err
-    assert "Run the same command again" in ended.err
+    assert [line.split()[:1] for line in ended.out.splitlines()[1:]] == [["100"], ["140"], ["100"]]
+    assert "140 rows that were read" in ended.err
 
 
 @pytest.mark.parametrize("journal", [pytest.param((), marks=pytest.mark.long), ("--journal", "job.journal")])
@@ -361,9 +354,8 @@ async def test_a_wrong_id_is_to_be_replaced_and_not_tried_again(
     wrong = ("--account", sandbox.account_id, "--audience", "nope", *journal)
     ended = await command("audience", "upload", str(many), *wrong)
     assert ended.code == 1
-    assert "check the id that --audience gives and that it belongs to the account of --account; `svc-as" in ended.err
-    assert "No row was accepted. If the id is wrong, run the command with the right one." in ended.err
-    assert ("It takes a journal of its own then" in ended.err) == bool(journal)
+    assert "--audience" in ended.err
+    assert ("journal" in ended.err) == bool(journal)
     assert "same command" not in ended.err
     assert "resume" not in ended.err
 
@@ -394,8 +386,7 @@ def test_a_file_without_rows_is_noted_in_the_summary(call: Call, here: Path, ope
     (here / "full.csv").write_text("email\na@example.org\n", encoding="utf-8")
     empty, full = (call("audience", operation, name, "--sandbox") for name in ("empty.csv", "full.csv"))
     assert (empty.code, full.code) == (0, 0)
-    assert "the file has no rows" in empty.out
-    assert "the file has no rows" not in full.out
+    assert ("no rows" in empty.out, "no rows" in full.out) == (True, False)
 
 
 # --- refused by the service
@@ -403,11 +394,9 @@ def test_a_file_without_rows_is_noted_in_the_summary(call: Call, here: Path, ope
 
 async def test_wrong_credentials_show_before_anything_is_sent(command: Command, sandbox: Sandbox, many: Path) -> None:
     sandbox.invalidate(sandbox.credentials["token"])
-    ended = await command("audience", "upload", str(many), *target(sandbox))
+    ended = await command("audience", "upload", str(many), *target(sandbox), "--json")
     assert ended.code == 1
-    assert ended.out == ""
-    assert "HTTP 401" in ended.err
-    assert "check the credentials" in ended.err
+    assert (ended.result, ended.error["type"], ended.error["status"]) == (None, "Unauthorized", 401)
     assert len(ended.err.splitlines()) == 1
     assert not sandbox.requests.count(USERS)
     assert_nothing_private(ended, sandbox)
@@ -415,132 +404,105 @@ async def test_wrong_credentials_show_before_anything_is_sent(command: Command, 
 
 def test_an_account_of_somebody_else_is_named_with_what_to_do(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text("email\na@example.org\n", encoding="utf-8")
-    ended = call("audience", "upload", "customers.csv", "--sandbox", "--account", "18ce55gze09")
+    ended = call("audience", "upload", "customers.csv", "--sandbox", "--account", "18ce55gze09", "--json")
     assert ended.code == 1
-    assert "HTTP 403" in ended.err
-    assert "svc-async accounts list" in ended.err
+    assert (ended.error["type"], ended.error["status"]) == ("Forbidden", 403)
+    assert "svc-async accounts list" in ended.error["message"]
 
 
 def test_an_audience_that_is_not_there_leaves_a_report(call: Call, here: Path) -> None:
     (here / "customers.csv").write_text("email\na@example.org\n", encoding="utf-8")
-    ended = call("audience", "upload", "customers.csv", "--sandbox", "--audience", "nowhere")
-    assert ended.code == 1
-    assert "1 pending" in ended.out
-    assert "HTTP 404" in ended.err
-    assert (
-        "CUSTOM_AUDIENCE_NOT_FOUND (custom_audience_id) names nothing here; check the id that --audience gives"
-        in ended.err
-    )
     as_json = call("audience", "upload", "customers.csv", "--sandbox", "--audience", "nowhere", "--json")
     assert as_json.code == 1
     assert (as_json.error["type"], as_json.error["status"]) == ("NotFound", 404)
+    assert as_json.error["codes"] == ["CUSTOM_AUDIENCE_NOT_FOUND"]
+    assert as_json.result["pending"] == 1
 
 
 # --- refused before
 
 GOOD = "email\na@example.org\n"
 USAGE = [
-    pytest.param((), None, "file customers.csv does not exist", id="no file"),
-    pytest.param((), "", "is empty", id="empty"),
-    pytest.param((), "a@example.org\nb@example.org\n", "has no header: line 1 looks like data", id="no header"),
-    pytest.param((), "Ann,Smith\n", "has no recognised column", id="nothing known"),
-    pytest.param((), "email,First\na@example.org,Ann\n", "--map COLUMN=-", id="unknown column"),
-    pytest.param((), "email,e-mail\n", "more than one column of 'email'", id="two columns"),
-    pytest.param((), b"email\nm\xfcller@example.org\n", "is not UTF-8 on line 2", id="latin-1"),
-    pytest.param((), b"email\na\0@example.org\n", "contains a NUL byte on line 2", id="nul"),
-    pytest.param((), b"\x7fELF\2\1\1" + bytes(9) + b"\3\xf6" + bytes(90), "is no text file; CSV, TSV,", id="program"),
-    pytest.param((), 'email\n"a@example.org\n', "has a quote on line 2 that is not closed", id="open quote"),
-    pytest.param(("--map", "email"), GOOD, "--map must be COLUMN=KEY", id="map without key"),
-    pytest.param(("--map", "email=mail"), GOOD, "--map must be COLUMN=KEY", id="map to no key"),
-    pytest.param(("--map", "nope=-"), GOOD, "--map names columns that", id="map of no column"),
-    pytest.param(("--expires-at", "soon"), GOOD, "--expires-at must be a time in ISO 8601", id="no time"),
-    pytest.param(("--expires-at", "2030-01-01T00:00:00"), GOOD, "must have a time zone", id="no zone"),
-    pytest.param(("--expires-at", "2001-01-01T00:00:00Z"), GOOD, "--expires-at must", id="expired"),
-    pytest.param(("--concurrency", "0"), GOOD, "--concurrency must be a whole number", id="no concurrency"),
-    pytest.param(("--concurrency", "999999999"), GOOD, "--concurrency must be a whole number", id="concurrency"),
-    pytest.param(("--quarantine", "inf"), GOOD, "--quarantine must be", id="endless quarantine"),
-    pytest.param(("--concurrency", "x"), GOOD, "--concurrency", id="not a number"),
-    pytest.param(("--users-per-operation", "0"), GOOD, "--users-per-operation must be", id="no users"),
-    pytest.param(("--quarantine", "-1"), GOOD, "--quarantine must be", id="quarantine"),
-    pytest.param(("--ordering", "random"), GOOD, "--ordering", id="ordering"),
-    pytest.param(("--phone-region", "de"), GOOD, "--phone-region must be a region", id="region"),
-    pytest.param(("--profile", "mine"), GOOD, "must not be given with --sandbox", id="profile"),
-    pytest.param(
-        ("--failures-file", "customers.csv"), GOOD, "--failures-file must not be the file itself", id="over the file"
-    ),
-    pytest.param(("--failures-file", "nowhere/f.csv"), GOOD, "--failures-file cannot be written", id="nowhere to list"),
-    pytest.param(("--failures-file", "notes.txt"), GOOD, "which holds something else", id="over another file"),
-    pytest.param(("--account", "a/b"), GOOD, "--account must", id="slashed id"),
-    pytest.param(("--audience", ""), GOOD, "--audience must", id="empty id"),
-    pytest.param(("--colour",), GOOD, "--colour", id="unknown option"),
+    pytest.param((), None, ("file", None), id="no file"),
+    pytest.param((), "", ("file", None), id="empty"),
+    pytest.param((), "a@example.org\nb@example.org\n", ("file", "NAME_THE_COLUMNS"), id="no header"),
+    pytest.param((), "Ann,Smith\n", ("file", "MAP_A_COLUMN"), id="nothing known"),
+    pytest.param((), "email,First\na@example.org,Ann\n", ("file", "MAP_OR_IGNORE"), id="unknown column"),
+    pytest.param((), "email,e-mail\n", ("file", "LIST_THE_VALUES"), id="two columns"),
+    pytest.param((), b"email\nm\xfcller@example.org\n", ("file", "NAME_THE_ENCODING"), id="latin-1"),
+    pytest.param((), b"email\na\0@example.org\n", ("file", "NAME_THE_ENCODING"), id="nul"),
+    pytest.param((), b"\x7fELF\2\1\1" + bytes(9) + b"\3\xf6" + bytes(90), ("file", None), id="program"),
+    pytest.param((), 'email\n"a@example.org\n', ("file", None), id="open quote"),
+    pytest.param(("--map", "email"), GOOD, ("--map", None), id="map without key"),
+    pytest.param(("--map", "email=mail"), GOOD, ("--map", None), id="map to no key"),
+    pytest.param(("--map", "nope=-"), GOOD, ("--map", None), id="map of no column"),
+    pytest.param(("--expires-at", "soon"), GOOD, ("--expires-at", None), id="no time"),
+    pytest.param(("--expires-at", "2030-01-01T00:00:00"), GOOD, ("--expires-at", None), id="no zone"),
+    pytest.param(("--expires-at", "2001-01-01T00:00:00Z"), GOOD, ("--expires-at", None), id="expired"),
+    pytest.param(("--concurrency", "0"), GOOD, ("--concurrency", None), id="no concurrency"),
+    pytest.param(("--concurrency", "999999999"), GOOD, ("--concurrency", None), id="concurrency"),
+    pytest.param(("--quarantine", "inf"), GOOD, ("--quarantine", None), id="endless quarantine"),
+    pytest.param(("--users-per-operation", "0"), GOOD, ("--users-per-operation", None), id="no users"),
+    pytest.param(("--quarantine", "-1"), GOOD, ("--quarantine", None), id="quarantine"),
+    pytest.param(("--phone-region", "de"), GOOD, ("--phone-region", None), id="region"),
+    pytest.param(("--profile", "mine"), GOOD, ("--profile", None), id="profile"),
+    pytest.param(("--failures-file", "customers.csv"), GOOD, ("--failures-file", None), id="over the file"),
+    pytest.param(("--failures-file", "nowhere/f.csv"), GOOD, ("--failures-file", None), id="nowhere to list"),
+    pytest.param(("--failures-file", "notes.txt"), GOOD, ("--failures-file", None), id="over another file"),
+    pytest.param(("--account", "a/b"), GOOD, ("--account", None), id="slashed id"),
+    pytest.param(("--audience", ""), GOOD, ("--audience", None), id="empty id"),
 ]
-
-ADVICE = [
-    pytest.param("email,notes\na@example.org,x\n", "ignore all of them with --map '*=-'", id="unknown column"),
-    pytest.param("email,e-mail\n", "ignore the others with --map COLUMN=-", id="two columns"),
-    pytest.param("Ann,Smith\n", "name what a column contains with --map COLUMN=KEY", id="nothing known"),
-    pytest.param("a@example.org\n", "name the columns with --columns email,phone", id="no header"),
-    pytest.param(
-        "email\nmüller@example.org\n",
-        "probably cp1252; save it as UTF-8, or name its encoding with --encoding",
-        id="encoding",
-    ),
-    pytest.param("email\na\0@example.org\n", "or name its encoding with --encoding", id="NUL"),
+UNREADABLE = [
+    pytest.param(("--concurrency", "x"), id="not a number"),
+    pytest.param(("--ordering", "random"), id="ordering"),
+    pytest.param(("--colour",), id="unknown option"),
 ]
 
 
-@pytest.mark.parametrize(("content", "advice"), keep_short(3, ADVICE))
-def test_what_is_advised_is_an_option(call: Call, here: Path, content: str, advice: str) -> None:
-    (here / "customers.csv").write_bytes(content.encode("cp1252"))
-    ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
-    assert ended.code == 2
-    assert ended.error["message"].endswith(advice)
-
-
-@pytest.mark.parametrize(("options", "content", "expected"), keep_short(12, USAGE))
+@pytest.mark.parametrize(("options", "content", "told"), keep_short(8, USAGE))
 def test_wrong_input_is_one_line_and_exit_2(
-    call: Call, here: Path, options: tuple[str, ...], content: str | bytes | None, expected: str
+    call: Call, here: Path, options: tuple[str, ...], content: str | bytes | None, told: tuple[str, str | None]
 ) -> None:
     if content is not None:
         (here / "customers.csv").write_bytes(content.encode() if isinstance(content, str) else content)
     (here / "notes.txt").write_text("mine\n")
-    ended = call("audience", "upload", "customers.csv", "--sandbox", *options)
-    assert ended.code == 2
-    assert ended.out == ""
-    assert ended.err.startswith("svc-async: ")
-    assert expected in ended.err
-    assert len(ended.err.splitlines()) == 1
+    ended = call("audience", "upload", "customers.csv", "--sandbox", *options, "--json")
+    assert (ended.code, ended.result) == (2, None)
+    assert (ended.error["parameter"], ended.error.get("hint")) == told
+    assert ended.err == f"svc-async: {ended.error['message']}\n"
     assert not [part for part in ("example.org", "Ann", "Smith") if part in ended.err]
     assert (here / "notes.txt").read_text() == "mine\n"
     assert not [*here.glob("*.failures.csv*")]
 
 
-def test_a_folder_is_no_file(call: Call, here: Path) -> None:
-    ended = call("audience", "remove", here, "--sandbox")
-    assert ended.code == 2
-    assert "is a folder" in ended.err
-    ended = call("audience", "upload", "", "--sandbox")
-    assert ended.code == 2
-    assert "file '' is no name of a file: the argument is empty" in ended.err
+@pytest.mark.parametrize("options", keep_short(1, UNREADABLE))
+def test_an_option_that_cannot_be_parsed_is_named(call: Call, options: tuple[str, ...]) -> None:
+    ended = call("audience", "upload", "customers.csv", "--sandbox", *options, "--json")
+    assert (ended.code, ended.error["type"], len(ended.err.splitlines())) == (2, "UsageError", 1)
+    assert options[0] in ended.err
 
 
-def test_account_and_audience_must_be_given(call: Call, here: Path) -> None:
+@pytest.mark.parametrize("operation", ["upload", "remove"])
+def test_a_folder_is_no_file(call: Call, here: Path, operation: str) -> None:
+    for file in (here, ""):
+        ended = call("audience", operation, file, "--sandbox", "--json")
+        assert (ended.code, ended.error["parameter"]) == (2, "file")
+
+
+@pytest.mark.parametrize(
+    ("options", "parameter", "hint"),
+    [
+        ((), "--account", "LIST_ACCOUNTS"),
+        (("--account", "a"), "--audience", "GIVE_AN_ID"),
+        (("--account", "a", "--audience", "b"), "credentials", "SET_CREDENTIALS"),
+    ],
+)
+def test_ids_and_credentials_must_be_given(
+    call: Call, here: Path, options: tuple[str, ...], parameter: str, hint: str
+) -> None:
     (here / "customers.csv").write_text(GOOD)
-    ended = call("audience", "upload", "customers.csv")
-    assert ended.code == 2
-    assert "--account must be given; `svc-async accounts list` shows yours" in ended.err
-    ended = call("audience", "upload", "customers.csv", "--account", "a")
-    assert ended.code == 2
-    assert "--audience must be given; --sandbox tries" in ended.err
-
-
-def test_missing_credentials_are_explained(call: Call, here: Path) -> None:
-    (here / "customers.csv").write_text(GOOD)
-    ended = call("audience", "upload", "customers.csv", "--account", "a", "--audience", "b")
-    assert ended.code == 2
-    assert "SVC_BASE_URL" in ended.err
-    assert "--profile" in ended.err
-    assert "--sandbox" in ended.err
+    ended = call("audience", "upload", "customers.csv", *options, "--json")
+    assert (ended.code, ended.error["parameter"], ended.error["hint"]) == (2, parameter, hint)
     assert len(ended.err.splitlines()) == 1
 
 
@@ -552,8 +514,8 @@ def test_what_breaks_in_the_middle_leaves_a_report(call: Call, here: Path, monke
     ended = call("audience", "upload", "customers.csv", "--sandbox", "--json")
     report = ended.result
     assert ended.code == 1
-    assert "has unmatched quotes on line 2002" in ended.error["message"]
-    assert ended.error["sent"] == "yes"
+    assert (ended.error["parameter"], ended.error["sent"]) == ("file", "yes")
+    assert "line 2002" in ended.error["message"]
     assert report["accepted"] == report["read"] == 1_536
     assert report["pending"] == 0
 

@@ -50,7 +50,6 @@ async def log_in(folder: Path, sandbox: Sandbox, *arguments: str) -> Ended:
 async def test_a_user_logs_in_by_pin_works_and_logs_out(sandbox: Sandbox, tmp_path: Path) -> None:
     ended = await log_in(tmp_path, sandbox, "--profile", "mine")
     assert (ended.code, ended.out) == (0, "")
-    assert "You are logged in as anna" in ended.err
     path = tmp_path / FILE
     assert path.stat().st_mode & 0o777 == 0o600
     source = profiles.from_profile("mine", path=path)
@@ -65,9 +64,8 @@ async def test_a_user_logs_in_by_pin_works_and_logs_out(sandbox: Sandbox, tmp_pa
     out = await command("auth", "logout", "--json")
     assert out.result == {"profile": "mine", "path": str(path), "invalidated": True}
     assert "access_token" not in path.read_text(encoding="utf-8")
-    again = await command("auth", "logout")
-    assert again.code == 2
-    assert "nobody is logged in" in again.err
+    again = await command("auth", "logout", "--json")
+    assert (again.code, again.error["parameter"]) == (2, "token")
     assert (await command("auth", "whoami", "--json")).result["credentials"] == "an app"
 
 
@@ -101,8 +99,7 @@ async def test_a_wrong_pin_stores_nothing(sandbox: Sandbox, tmp_path: Path, pin:
     sandbox.approve(await login.token())
     ended = await login.wait(f"{pin}\n".encode())
     assert ended.code == (1 if pin else 2)
-    assert ended.err.splitlines()[-1].startswith(("svc-async: HTTP 401", "svc-async: PIN must be given"))
-    assert not pin or ended.err.endswith("; approve the access in the browser, then enter the PIN that it shows\n")
+    assert ended.err.splitlines()[-1].startswith(("svc-async: HTTP 401", "svc-async: PIN "))
     assert not (tmp_path / FILE).exists()
 
 
@@ -158,7 +155,7 @@ async def test_a_callback_that_cannot_be_listened_on_is_an_error_of_one_line(san
     with socket.create_server(("127.0.0.1", urlsplit(sandbox.callback_url).port or 0)):
         ended = await (await Login.start(tmp_path, sandbox, "--callback", sandbox.callback_url)).wait()
     assert ended.code == 2
-    assert ended.err.startswith("svc-async: callback must be an address that can be listened on: ")
+    assert ended.err.startswith("svc-async: callback ")
     assert len(ended.err.splitlines()) == 1
 
 
@@ -191,29 +188,26 @@ def test_whoami_prints_the_kind_and_no_secret(call: Call, here: Path, settings: 
     assert printed["credentials"] == kind
     assert printed["source"] == "the profile 'default'"
     ended = call("auth", "whoami")
-    assert "base url        https://base.example.test" in ended.out
+    assert "https://base.example.test" in ended.out
     assert "hush" not in ended.out + ended.err
 
 
 def test_whoami_without_credentials_says_what_to_do(call: Call) -> None:
-    ended = call("auth", "whoami")
-    assert ended.code == 2
-    assert "set the SVC_* variables" in ended.err
+    ended = call("auth", "whoami", "--json")
+    assert (ended.code, ended.error["parameter"], ended.error["hint"]) == (2, "credentials", "SET_CREDENTIALS")
 
 
 def test_a_bearer_token_without_its_app_is_only_taken_out(call: Call, here: Path) -> None:
     path = store(here, f'[default]\nbearer_token = "hush-4"\n{HOSTS}')
-    ended = call("auth", "logout")
-    assert ended.code == 0
-    assert "still works, since the profile names no app" in ended.err
+    ended = call("auth", "logout", "--json")
+    assert (ended.code, ended.result["invalidated"]) == (0, False)
     assert path.read_text(encoding="utf-8") == f"[default]\n{HOSTS}"
 
 
 def test_a_login_needs_an_app(call: Call, here: Path) -> None:
     store(here, f'[default]\nbearer_token = "hush-4"\n{HOSTS}')
-    ended = call("auth", "login")
-    assert ended.code == 2
-    assert "must contain consumer_key and consumer_secret" in ended.err
+    ended = call("auth", "login", "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "app")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--profile", "new")])
@@ -225,8 +219,8 @@ def test_a_first_login_names_only_what_it_needs(
         monkeypatch.setenv(name, "https://api.example.test")
     ended = call("auth", "login", *arguments)
     assert ended.code == 2
-    assert "set SVC_CONSUMER_KEY, SVC_CONSUMER_SECRET, SVC_BASE_URL and SVC_ADS_URL" in ended.err
-    assert "TOKEN" not in ended.err
+    needed = {"SVC_CONSUMER_KEY", "SVC_CONSUMER_SECRET", "SVC_BASE_URL", "SVC_ADS_URL"}
+    assert set(re.findall(r"SVC_\w+", ended.err)) == needed
 
 
 @pytest.mark.parametrize(
@@ -241,18 +235,16 @@ def test_a_first_login_names_only_what_it_needs(
 )
 def test_a_callback_is_on_loopback(call: Call, here: Path, callback: str) -> None:
     store(here, f"[default]\n{USER}{HOSTS}")
-    ended = call("auth", "login", "--callback", callback)
-    assert ended.code == 2
-    assert "must be http:// on loopback with a port" in ended.err
+    ended = call("auth", "login", "--callback", callback, "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "callback")
 
 
 def test_a_token_that_could_not_be_stored_is_not_asked_for(call: Call, here: Path) -> None:
     path = store(here, f"[default]\n{USER}{HOSTS}")
     path.rename(path.with_name("elsewhere.toml"))
     path.symlink_to(path.with_name("elsewhere.toml"))
-    ended = call("auth", "login")
-    assert ended.code == 2
-    assert "profiles.toml is a symbolic link, through which no secrets are written" in ended.err
+    ended = call("auth", "login", "--json")
+    assert (ended.code, ended.error["type"], ended.error["parameter"]) == (2, "UnusableFile", "file")
 
 
 def test_a_token_is_not_asked_for_if_the_folder_of_profiles_cannot_be_created(
@@ -264,9 +256,8 @@ def test_a_token_is_not_asked_for_if_the_folder_of_profiles_cannot_be_created(
         monkeypatch.setenv(f"SVC_{name.upper()}", value.strip('"'))
     (here / "none").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(here / "none"))
-    ended = call("auth", "login", "--profile", "new")
-    assert ended.code == 2
-    assert "profiles.toml cannot be written: Not a directory" in ended.err
+    ended = call("auth", "login", "--profile", "new", "--json")
+    assert (ended.code, ended.error["type"], ended.error["parameter"]) == (2, "UnusableFile", "file")
 
 
 def test_the_bearer_token_of_a_profile_is_read_back(here: Path) -> None:
@@ -278,17 +269,14 @@ def test_the_bearer_token_of_a_profile_is_read_back(here: Path) -> None:
 async def test_a_login_says_what_hides_its_profile(sandbox: Sandbox, tmp_path: Path) -> None:
     """The variables of the app are still set after a login, and come before the profile `default`."""
     ended = await log_in(tmp_path, sandbox)
-    assert "Commands use the variables SVC_CONSUMER_KEY, SVC_CONSUMER_SECRET, SVC_BASE_URL, SVC_ADS_URL" in ended.err
-    assert "unset them, add --profile default to a command, or set SVC_PROFILE." in ended.err
+    assert "--profile default" in ended.err
     command = Command(tmp_path, app_of(sandbox))
-    who = await command("auth", "whoami")
-    assert "not used        the profile 'default', since SVC_* variables are set" in who.out
+    assert "'default'" in (await command("auth", "whoami", "--json")).result["not_used"]
     calls = sandbox.requests.count("*")
     for arguments in (("accounts", "list"), ("audience", "upload", "f.csv", "--account", "a", "--audience", "b")):
         (tmp_path / "f.csv").write_text("email\na@example.org\n")
-        refused = await command(*arguments)
-        assert refused.code == 2
-        assert "svc-async auth whoami" in refused.err
+        refused = await command(*arguments, "--json")
+        assert (refused.code, refused.error["type"], refused.error["hint"]) == (2, "AccessDenied", "GIVE_A_USER")
     assert sandbox.requests.count("*") == calls
     assert (await command("accounts", "list", "--profile", "default")).code == 0
 
@@ -300,7 +288,7 @@ async def test_a_login_says_how_to_use_another_profile(sandbox: Sandbox, tmp_pat
     running = await again.start("auth", "login", "--no-browser", "--profile", "mine")
     login = Login(running)
     ended = await login.wait(f"{sandbox.approve(await login.token())}\n".encode())
-    assert ended.err.endswith("To use it, add --profile mine to a command, or set SVC_PROFILE.\n")
+    assert "--profile mine" in ended.err
     assert (await again("auth", "logout", "--profile", "mine")).code == 0
     refused = await again("accounts", "list", "--profile", "mine", "--json")
     assert (refused.code, refused.error["type"], refused.error["sent"]) == (2, "AccessDenied", "no")

@@ -55,10 +55,8 @@ async def test_credentials_are_taken_from_a_profile(sandbox: Sandbox, tmp_path: 
     (folder / "profiles.toml").write_text("\n".join(["[mine]", *lines]))
     command = Command(tmp_path, {"SVC_CONSUMER_KEY": "of-another"})
     assert (await command("accounts", "list", "--profile", "mine")).code == 0
-    ended = await command("accounts", "list", "--profile", "yours")
-    assert ended.code == 2
-    assert "'yours' is not in" in ended.err
-    assert "which has 'mine'; " in ended.err
+    ended = await command("accounts", "list", "--profile", "yours", "--json")
+    assert (ended.code, ended.error["parameter"], ended.error["hint"]) == (2, "--profile", "STORE_A_PROFILE")
 
 
 async def test_a_profile_that_others_can_read_is_reported_once(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -68,16 +66,14 @@ async def test_a_profile_that_others_can_read_is_reported_once(sandbox: Sandbox,
     path.write_text("\n".join(["[shop]", *(f'{name} = "{value}"' for name, value in settings.items())]))
     path.chmod(0o644)
     ended = await Command(tmp_path, {})("accounts", "list", "--profile", "shop")
-    assert (ended.code, ended.err.count("make it private with chmod 600")) == (0, 1)
+    assert (ended.code, ended.err.count("chmod 600")) == (0, 1)
 
 
 def test_without_a_default_profile_the_error_says_how_to_make_one(call: Call, here: Path) -> None:
     (here / "svc_async").mkdir()
     (here / "svc_async" / "profiles.toml").write_text('[shop]\nconsumer_key = "a"\n')
-    ended = call("accounts", "list")
-    assert ended.code == 2
-    assert ended.err.startswith("svc-async: --profile 'default' is not in ")
-    assert "`svc-async auth login` makes it; or name another with --profile" in ended.err
+    ended = call("accounts", "list", "--json")
+    assert (ended.code, ended.error["parameter"], ended.error["hint"]) == (2, "--profile", "STORE_A_PROFILE")
 
 
 async def test_a_service_in_trouble_is_an_error_of_one_line(command: Command, sandbox: Sandbox) -> None:
@@ -410,30 +406,15 @@ def test_a_command_takes_one_file(call: Call, here: Path) -> None:
         (here / name).write_text("email\na@example.org\n")
     ended = call("audience", "upload", "a.csv", "b.csv", "--sandbox")
     assert ended.code == 2
-    assert "Unexpected argument: b.csv. A command takes one file at a time" in ended.err
-    assert "awk 'NR == 1 || FNR > 1' A.csv B.csv | svc-async … -`" in ended.err
-    assert "cat" not in ended.err.split()
+    assert "b.csv" in ended.err
 
 
 @pytest.mark.parametrize(
-    ("file", "advice"),
-    [
-        (
-            "https://example.org/people.csv",
-            "svc-async: file https://example.org/people.csv is a URL, which is not fetched; download it, ",
-        ),
-        ("people-*.csv", "does not exist; the shell expands a pattern"),
-    ],
+    ("file", "hint"), [("https://example.org/people.csv", "DOWNLOAD_IT"), ("people-*.csv", "GIVE_ONE_FILE")]
 )
-def test_what_is_no_file_is_named_with_what_to_do(call: Call, file: str, advice: str) -> None:
-    ended = call("audience", "upload", file, "--sandbox")
-    assert ended.code == 2
-    assert advice in ended.err
-
-
-def test_a_number_without_an_s(call: Call, here: Path) -> None:
-    (here / "a.csv").write_text("email\na@example.org\n")
-    assert "a.csv: 1 row read in" in call("audience", "upload", "a.csv", "--sandbox").out
+def test_what_is_no_file_is_named_with_what_to_do(call: Call, file: str, hint: str) -> None:
+    ended = call("audience", "upload", file, "--sandbox", "--json")
+    assert (ended.code, ended.error["parameter"], ended.error["hint"]) == (2, "file", hint)
 
 
 @pytest.mark.long("runs five commands in processes of their own")
@@ -454,11 +435,10 @@ async def test_without_a_file_of_profiles_the_variable_that_names_one_is_named(
 ) -> None:
     by_variable = Command(tmp_path, {**command.environ, "SVC_PROFILE": "nope"})
     for arguments in (("accounts", "list"), ("state", "check")):
-        ended = await by_variable(*arguments)
-        assert ended.code == 2
-        assert "does not exist, so there is no profile 'nope', which SVC_PROFILE names; `svc-async auth" in ended.err
-        assert "Session" not in ended.err
-    assert "there is no profile 'nope'; `svc-async auth" in (await command("accounts", "list", "--profile", "nope")).err
+        ended = await by_variable(*arguments, "--json")
+        assert (ended.code, ended.error["hint"]) == (2, "STORE_A_PROFILE")
+        assert ("SVC_PROFILE" in ended.err, "Session" in ended.err) == (True, False)
+    assert "SVC_PROFILE" not in (await command("accounts", "list", "--profile", "nope")).err
 
 
 @pytest.mark.parametrize(
@@ -516,63 +496,46 @@ def test_what_was_looked_for_is_named(call: Call, arguments: list[str], problem:
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("options", "wrong"),
     keep_short(
         2,
         [
-            (("--map", "Mail=email", "--map", "Tel"), "--map Mail=email; number 2 of the 2 given is not\n"),
-            (("--map", "Tel"), "--map must be COLUMN=KEY, such as --map Mail=email\n"),
-            (("--map", "a=email", "--map", "b=mial"), "or - to ignore the column; it is none for 'b'\n"),
-            (("--map", "*=email", "--map", "a=email"), "or - to ignore the column; it is none for '*'\n"),
+            (("--map", "Mail=email", "--map", "Tel"), "number 2"),
+            (("--map", "Tel"), ""),
+            (("--map", "a=email", "--map", "b=mial"), "'b'"),
+            (("--map", "*=email", "--map", "a=email"), "'*'"),
         ],
     ),
 )
 def test_of_several_assignments_the_wrong_one_is_named(
-    call: Call, here: Path, options: tuple[str, ...], problem: str
+    call: Call, here: Path, options: tuple[str, ...], wrong: str
 ) -> None:
     (here / "f.csv").write_text("a,b\na@example.org,x\n")
-    ended = call("audience", "upload", "f.csv", "--sandbox", *options)
-    assert ended.code == 2
-    assert ended.err.endswith(problem)
+    ended = call("audience", "upload", "f.csv", "--sandbox", *options, "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "--map")
+    assert wrong in ended.error["message"]
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    "options",
     keep_short(
         1,
         [
-            (("audience", "--expires-at", "2020-01-01T00:00:00Z"), "--expires-at must be later than now: it is past"),
-            (
-                ("do-not-reach", "--expires-at", "2020-01-01T00:00:00Z"),
-                "--expires-at must be later than now: it is past",
-            ),
-            (
-                ("audience", "--effective-at", "2999-01-02T00:00:00Z", "--expires-at", "2999-01-01T00:00:00Z"),
-                "--expires-at must be later than effective_at",
-            ),
+            (("audience", "--expires-at", "2020-01-01T00:00:00Z"),),
+            (("do-not-reach", "--expires-at", "2020-01-01T00:00:00Z"),),
+            (("audience", "--effective-at", "2999-01-02T00:00:00Z", "--expires-at", "2999-01-01T00:00:00Z"),),
         ],
     ),
 )
-def test_an_end_that_is_too_early_is_named_as_it_is_spelled(
-    call: Call, here: Path, options: tuple[str, ...], problem: str
-) -> None:
+def test_an_end_that_is_too_early_is_named_as_it_is_spelled(call: Call, here: Path, options: tuple[str, ...]) -> None:
     (here / "f.csv").write_text("email\na@example.org\n")
-    ended = call(options[0], "upload", "f.csv", "--sandbox", *options[1:])
-    assert (ended.code, ended.err) == (2, f"svc-async: {problem}\n")
+    ended = call(options[0], "upload", "f.csv", "--sandbox", *options[1:], "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "--expires-at")
 
 
-@pytest.mark.parametrize(
-    ("variables", "hidden"),
-    [
-        (("SVC_CONSUMER_KEY",), "and SVC_CONSUMER_KEY hides the profile 'default' while it is set; "),
-        (
-            ("SVC_CONSUMER_KEY", "SVC_ADS_URL"),
-            "and SVC_CONSUMER_KEY, SVC_ADS_URL hide the profile 'default' while they are set; ",
-        ),
-    ],
-)
+@pytest.mark.parametrize("variables", [("SVC_CONSUMER_KEY",), ("SVC_CONSUMER_KEY", "SVC_ADS_URL")])
 def test_a_stray_variable_is_named_with_the_profile_that_it_hides(
-    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, variables: tuple[str, ...], hidden: str
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, variables: tuple[str, ...]
 ) -> None:
     for name in variables:
         monkeypatch.setenv(name, "http://127.0.0.1:1")
@@ -583,18 +546,15 @@ def test_a_stray_variable_is_named_with_the_profile_that_it_hides(
     path.chmod(0o600)
     ended = call("accounts", "list")
     assert (alone.code, ended.code) == (2, 2)
-    assert "hide" not in alone.err
-    assert hidden in ended.err
-    assert "SVC_CONSUMER_SECRET missing" in ended.err
+    assert "'default'" not in alone.err
+    assert "'default'" in ended.err
+    assert all(name in ended.err for name in variables)
     path.write_text("no TOML")
     assert call("accounts", "list").err == alone.err
 
 
 @pytest.mark.parametrize("arguments", [("people.csv", "--dry-run"), ("--dry-run", "people.csv")])
 def test_a_dry_run_of_an_upload_points_to_what_there_is(call: Call, arguments: tuple[str, ...]) -> None:
-    ended = call("audience", "upload", *arguments)
-    assert ended.code == 2
-    assert "`svc-async audience sync --dry-run` tells what a sync would send; `--sandbox` sends" in ended.err
-    other = call("do-not-reach", "upload", *arguments)
-    assert " sync" not in other.err
-    assert "Instead, `--sandbox` sends" in other.err
+    ended, other = (call(group, "upload", *arguments) for group in ("audience", "do-not-reach"))
+    assert (ended.code, other.code) == (2, 2)
+    assert ("audience sync" in ended.err, " sync" in other.err) == (True, False)

@@ -53,12 +53,10 @@ async def test_a_second_run_at_the_same_time_leaves_the_list_of_the_first_alone(
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.hang())
     running = await command.start(*upload(sandbox, *options))
     await sandbox.requests.wait(count=1, route=USERS)
-    refused = await command(*upload(sandbox, *options))
-    assert refused.code == 1
-    assert refused.err.endswith(" is locked by another job; run the same command again when that has ended\n")
+    refused = await command(*upload(sandbox, *options, "--json"))
+    assert (refused.code, refused.error["type"], refused.error["repeatable"]) == (1, "UnusableFile", True)
     running.send(signal.SIGINT)
     ended = await running.wait()
-    assert "1 failed" in ended.out
     assert f"listed in people.csv{listed(people).name.removeprefix('people.csv')}" in ended.out
     assert "0,2,email," in listed(people).read_text()
 
@@ -90,9 +88,8 @@ async def test_a_list_that_cannot_be_written_keeps_no_summary_from_being_printed
     running.send(signal.SIGINT)
     ended = await running.wait()
     assert ended.code == 130
-    assert "1 failed" in ended.out
     assert "listed in" not in ended.out
-    assert "lists/failed.csv could not be written: No such file or directory" in ended.err
+    assert "lists/failed.csv" in ended.err
 
 
 @pytest.mark.parametrize("name", ["failed.csv", pytest.param("other.csv", marks=pytest.mark.long)])
@@ -104,14 +101,15 @@ async def test_failures_that_no_file_lists_are_an_error(
     options = ("--failures-file", name)
     as_json = await command(*upload(sandbox, *options, "--json"), program=limit_files(8_192))
     as_text = await command(*upload(sandbox, *options), program=limit_files(8_192))
-    earlier = "; the file with this name is that of an earlier run" if name == "failed.csv" else ""
-    problem = f"{name} could not be written: File too large{earlier}"
     assert as_json.code == as_text.code == 1
-    assert as_json.error == {"type": "UnusableFile", "message": problem, "sent": "yes", "repeatable": False}
+    error = as_json.error
+    problem = error.pop("message")
+    assert (name in problem, "earlier run" in problem) == (True, name == "failed.csv")
+    assert error == {"type": "UnusableFile", "sent": "yes", "repeatable": False}
     names = ("accepted", "failed", "failures_file", "failures_unlisted")
     assert [as_json.result[name] for name in names] == [1, 400, None, 400]
     assert f"svc-async: {problem}\n" in as_text.err
-    assert "400 email must be an e-mail address\n              not listed: the list could not be " in as_text.out
+    assert "listed in" not in as_text.out
     assert (tmp_path / "failed.csv").read_text() == LAST_NIGHT
     assert not [*tmp_path.glob("*.new")]
 
@@ -123,9 +121,8 @@ def test_links_are_not_followed(call: Call, here: Path, people: Path, name: str,
     (here / "mine.txt").write_text("")
     (here / name.format(suffix)).symlink_to(here / "mine.txt")
     options = ("--failures-file", "failed.csv") if name.startswith("failed") else ()
-    ended = call("audience", "upload", "people.csv", "--sandbox", *options)
-    assert ended.code == 2
-    assert "--failures-file cannot be written" in ended.err
+    ended = call("audience", "upload", "people.csv", "--sandbox", *options, "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "--failures-file")
     assert (here / "mine.txt").read_text() == ""
 
 
@@ -139,16 +136,14 @@ def test_only_its_owner_can_read_it(call: Call, here: Path, people: Path) -> Non
 @pytest.mark.parametrize(("share", "code"), keep_short(2, [("0.0001", 5), ("0.001", 0), ("0", 5), ("1", 0)]))
 def test_a_share_of_failures_can_be_tolerated(call: Call, people: Path, share: str, code: int) -> None:
     del people
-    ended = call("audience", "upload", "people.csv", "--sandbox", "--max-failure-share", share)
-    assert ended.code == code
-    assert "1 failed" in ended.out
+    ended = call("audience", "upload", "people.csv", "--sandbox", "--max-failure-share", share, "--json")
+    assert (ended.code, ended.result["failed"]) == (code, 1)
 
 
 def test_a_share_is_from_0_to_1(call: Call, people: Path) -> None:
     del people
-    ended = call("audience", "upload", "people.csv", "--sandbox", "--max-failure-share", "5")
-    assert ended.code == 2
-    assert "--max-failure-share must be from 0 to 1" in ended.err
+    ended = call("audience", "upload", "people.csv", "--sandbox", "--max-failure-share", "5", "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "--max-failure-share")
 
 
 def test_failures_in_json_have_line_and_field_and_can_be_left_out(call: Call, people: Path) -> None:

@@ -25,16 +25,14 @@ async def write_hostile_names(url: str) -> None:
 
 def test_a_state_is_made_checked_and_pruned(call: Call, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SVC_STATE_URL", database)
-    missing = call("state", "check")
-    assert missing.code == 1
-    assert "has no tables; run `svc-async state migrate`" in missing.err
+    missing = call("state", "check", "--json")
+    assert (missing.code, missing.error["hint"]) == (1, "MIGRATE")
 
-    assert call("state", "migrate").err.endswith("schema svc_async, are of version 1 now.\n")
+    assert call("state", "migrate").code == 0
     assert call("state", "migrate", "--json").result == {"version": 1, "applied": []}
 
     ended = call("state", "check")
     assert ended.code == 0
-    assert "tables of version 1, PostgreSQL" in ended.out
     assert "event_inbox" in ended.out
     report = call("state", "check", "--json").result
     assert (report["version"], report["latest"], report["schema"]) == (1, 1, "svc_async")
@@ -54,23 +52,19 @@ def test_a_state_is_made_checked_and_pruned(call: Call, database: str, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "parameter"),
     [
-        (
-            ["check"],
-            "--state-url must be given, or set SVC_STATE_URL, or add state_url to a profile",
-        ),
-        (["check", "--embedded", "--state-url", "postgresql://a/b"], "--embedded must not be given with --state-url"),
-        (["check", "--state-url", "mysql://a:hush@b/c"], "svc-async: --state-url must begin with postgresql://"),
-        (["prune"], "--older-than"),
-        (["prune", "--older-than=-1d"], "--older-than must not be negative"),
-        (["prune", "--older-than", "soon"], "--older-than"),
+        (["check"], "--state-url"),
+        (["check", "--embedded", "--state-url", "postgresql://a/b"], "--embedded"),
+        (["check", "--state-url", "mysql://a:hush@b/c"], "--state-url"),
+        (["prune"], None),
+        (["prune", "--older-than=-1d"], "--older-than"),
+        (["prune", "--older-than", "soon"], None),
     ],
 )
-def test_wrong_usage_is_explained(call: Call, arguments: list[str], message: str) -> None:
-    ended = call("state", *arguments)
-    assert ended.code == 2
-    assert message in ended.err
+def test_wrong_usage_is_explained(call: Call, arguments: list[str], parameter: str | None) -> None:
+    ended = call("state", *arguments, "--json")
+    assert (ended.code, ended.error.get("parameter")) == (2, parameter)
     assert "hush" not in ended.err
 
 
@@ -79,7 +73,5 @@ def test_a_database_that_cannot_be_reached_is_one_sentence(call: Call) -> None:
     assert ended.code == 1
     error = ended.error
     assert error["type"] == "StateUnavailable"
-    assert error["message"].startswith(
-        "the shared state at 127.0.0.1:1/customers cannot be reached (connection refused)"
-    )
+    assert "127.0.0.1:1/customers" in error["message"]
     assert "hush" not in ended.out + ended.err

@@ -39,16 +39,12 @@ async def test_the_second_sync_sends_what_changed(
 ) -> None:
     sync = ("audience", "sync", str(tmp_path / "people.csv"), *target(sandbox))
     people(range(1_000))
-    first = await command(*sync)
-    assert first.code == 0
-    assert "plan: 1,000 rows to send, 0 to remove; 0 on the list; at least 1 request and " in first.out
-    assert "1,000 accepted" in first.out
+    assert (await command(*sync, "--json")).result["accepted"] == 1_000
     people(range(100, 1_050))
-    dry = await command(*sync, "--dry-run")
+    dry = await command(*sync, "--dry-run", "--json")
     assert dry.code == 0
-    assert "plan: 50 rows to send, 100 to remove; 1,000 on the list; at least 2 requests" in dry.out
-    assert "900 unchanged" in " ".join(dry.out.split())
-    assert "Whether the audience exists shows only when something is sent." in dry.out
+    names = ("additions", "removals", "unchanged", "present", "least_requests")
+    assert [dry.result[name] for name in names] == [50, 100, 900, 1_000, 2]
     assert count_members(sandbox) == 1_000
     second = await command(*sync, "--json")
     report = second.result
@@ -91,14 +87,9 @@ async def test_a_second_sync_at_the_same_time_ends_with_code_1(
 
     assert (refused.code, refused.result) == (1, None)
     assert refused.error["message"].startswith(locked.format(folder=folder))
-    assert refused.error["message"].endswith(
-        " is locked by another job; run the same command again when that has ended"
-    )
     assert (refused.error["type"], refused.error["sent"], refused.error["repeatable"]) == ("UnusableFile", "no", True)
     running.send(signal.SIGINT)
-    ended = await running.wait()
-    assert "Run the same command again to finish: it sends only what is still missing." in ended.err
-    assert "Still to do" not in ended.err  # of the plan, nobody knows it yet
+    await running.wait()
 
 
 async def test_a_dry_run_as_json_is_one_object(
@@ -125,8 +116,7 @@ async def test_rows_that_repeat_a_key_are_counted(command: Command, sandbox: San
     ended = await command(*sync)
     again = await command(*sync, "--json")
     assert (planned.result["additions"], planned.result["invalid_rows"], planned.result["repeated"]) == (2, 3, 4)
-    assert "people.csv: 9 rows compared in" in ended.out
-    assert "4 repeated: of rows with the same key, the last one counts" in ended.out
+    assert ended.code == 5
     names = ("unchanged", "invalid_rows", "repeated", "coalesced")
     assert [again.result[name] for name in names] == [2, 3, 4, 0]
 
@@ -168,13 +158,12 @@ async def test_a_file_that_was_cut_short_removes_nobody(
     dry, dry_json = await command(*sync, "--dry-run"), await command(*sync, "--dry-run", "--json")
     stopped, stopped_json = await command(*sync), await command(*sync, "--json")
     assert stopped.code == dry.code == 2
-    assert "It would stop: 21.0% of the rows on the list would be removed." in dry.out
+    assert dry_json.error["parameter"] == "--max-removal-share"
     assert dry_json.error == stopped_json.error
     assert (dry_json.error["type"], dry_json.error["sent"]) == ("InvalidArgument", "no")
     assert (dry_json.result["removals"], dry_json.result["removal_share"]) == (21, 0.21)
     assert dry.err.splitlines()[-1] == dry_json.err.splitlines()[-1] == stopped.err.splitlines()[-1]
-    assert "--max-removal-share is 20%, but 21 of the 100 rows on the list (21.0%) would be removed" in stopped.err
-    assert "If it is, allow a larger share." in stopped.err
+    assert "21 of the 100 rows" in stopped.err
     assert count_members(sandbox) == 100
     assert (await command(*sync, "--max-removal-share", "0.21")).code == 0
     assert count_members(sandbox) == 79
@@ -204,9 +193,8 @@ async def test_a_folder_of_states_that_cannot_be_created_is_named(
 ) -> None:
     (tmp_path / "svc_async").write_text("no folder")
     sync = ("audience", "sync", str(people(range(3))), *target(sandbox))
-    ended = await command(*sync)
-    assert ended.code == 2
-    assert f"--state {tmp_path / 'svc_async'} is where states are without --state, and " in ended.err
+    ended = await command(*sync, "--json")
+    assert (ended.code, ended.error["type"], ended.error["parameter"]) == (2, "UnusableFile", "--state")
     assert (await command(*sync, "--state", str(tmp_path / "state"))).code == 0
 
 
@@ -214,9 +202,8 @@ async def test_a_state_is_no_journal(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:
     await command("audience", "sync", str(people(range(3))), *target(sandbox), "--state", str(tmp_path / "a.sqlite"))
-    ended = await command("job", "status", str(tmp_path / "a.sqlite"))
-    assert ended.code == 2
-    assert "a sync has a state instead: run it again, or with --dry-run" in ended.err
+    ended = await command("job", "status", str(tmp_path / "a.sqlite"), "--json")
+    assert (ended.code, ended.error["hint"]) == (2, "GIVE_A_JOURNAL")
 
 
 @pytest.mark.long("runs three syncs in processes of their own")
@@ -230,7 +217,6 @@ async def test_removals_that_fail_are_listed_without_a_position(
     sandbox.faults.on("POST", USERS).nth(1).do(Fault.http(400))
     ended = await command(*sync)
     assert ended.code == 5
-    assert "could not be removed: " in ended.out
     assert (
         ",,,could not be removed: "
         in (tmp_path / f"people.csv.audience-{sandbox.audience_id}.sync.failures.csv").read_text()
@@ -240,29 +226,29 @@ async def test_removals_that_fail_are_listed_without_a_position(
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "parameter"),
     [
-        (("--max-removal-share", "1.1"), "--max-removal-share must be a number from 0 to 1"),
-        (("--refresh-days", "-1"), "--refresh-days must be from 0 to 36500"),
-        (("--state", "people.csv"), "is not a sync state"),
+        (("--max-removal-share", "1.1"), "--max-removal-share"),
+        (("--refresh-days", "-1"), "--refresh-days"),
+        (("--refresh-days", "36501"), "--refresh-days"),
+        (("--refresh-days", "9999999999"), "--refresh-days"),
+        (("--state", "people.csv"), "--state"),
     ],
 )
 def test_wrong_settings_are_one_line_and_exit_2(
-    call: Call, here: Path, options: tuple[str, ...], expected: str
+    call: Call, here: Path, options: tuple[str, ...], parameter: str
 ) -> None:
     (here / "people.csv").write_text("email\n" + "a@example.org\n" * 100)
-    ended = call("audience", "sync", "people.csv", "--sandbox", *options)
-    assert ended.code == 2
-    assert expected in ended.err
+    ended = call("audience", "sync", "people.csv", "--sandbox", *options, "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, parameter)
     assert len(ended.err.splitlines()) == 1
     assert (here / "people.csv").read_text().startswith("email\n")
 
 
 def test_anybody_can_try_it_on_a_sandbox(call: Call, here: Path) -> None:
     (here / "people.csv").write_text("email\na@example.org\n")
-    ended = call("audience", "sync", "people.csv", "--sandbox")
-    assert ended.code == 0
-    assert "1 accepted" in ended.out
+    ended = call("audience", "sync", "people.csv", "--sandbox", "--json")
+    assert (ended.code, ended.result["accepted"]) == (0, 1)
     assert [path.name for path in here.iterdir()] == ["people.csv"]
 
 
@@ -318,13 +304,6 @@ async def test_the_report_of_an_interrupted_sync_counts_its_removals_too(
     assert report["requests"] == 2
 
 
-@pytest.mark.parametrize("days", ["9999999999", "36501", "-1"])
-def test_days_of_a_refresh_have_a_limit(call: Call, here: Path, days: str) -> None:
-    (here / "people.csv").write_text("email\na@example.org\n")
-    ended = call("audience", "sync", "people.csv", "--sandbox", "--refresh-days", days)
-    assert (ended.code, ended.err) == (2, "svc-async: --refresh-days must be from 0 to 36500\n")
-
-
 def test_products_are_not_refreshed(call: Call, here: Path) -> None:
     (here / "feed.csv").write_text("id\n")
     ended = call("catalog", "sync", "feed.csv", "--sandbox", "--refresh-days", "3")
@@ -362,8 +341,8 @@ async def test_the_state_may_be_in_a_database(
     sync = ("audience", "sync", str(people(range(100))), *target(sandbox), "--state-url", state_url)
     assert (await command(*sync)).code == 0
     people(range(10, 105))
-    second = await command(*sync)
-    assert "plan: 5 rows to send, 10 to remove; 100 on the list" in second.out
+    second = (await command(*sync, "--json")).result
+    assert [second[name] for name in ("additions", "removals", "unchanged")] == [5, 10, 90]
     assert not (tmp_path / "svc_async").exists()
     async with SharedState.open(state_url) as shared:
         name = f"audience {sandbox.account_id} {sandbox.audience_id} at {sandbox.ads_url}"
@@ -379,8 +358,8 @@ async def test_a_state_in_a_file_is_not_left_behind(
     (path,) = (tmp_path / "svc_async").iterdir()
     ended = await command(*sync, "--state-url", state_url)
     assert (ended.code, ended.out) == (2, "")
-    assert f"state is kept in {path}: pass --state with this path, without --cluster, or move the file" in ended.err
-    kept = await command(*sync, "--state-url", state_url, "--state", str(path))
-    assert "100 on the list" in kept.out
+    assert str(path) in ended.err
+    kept = await command(*sync, "--state-url", state_url, "--state", str(path), "--json")
+    assert kept.result["unchanged"] == 100
     path.unlink()
-    assert "100 rows to send" in (await command(*sync, "--state-url", state_url)).out
+    assert (await command(*sync, "--state-url", state_url, "--json")).result["additions"] == 100

@@ -98,21 +98,21 @@ async def test_a_port_that_is_taken_is_an_error_of_one_line(command: Command) ->
     async with serve(WebhookReceiver(keys=[KEY]), host="127.0.0.1", port=0) as port:
         ended = await command("webhook", "listen", "--port", str(port))
     assert ended.code == 2
-    assert "cannot listen on 127.0.0.1 port" in ended.err
+    assert str(port) in ended.err
     assert len(ended.err.splitlines()) == 1
 
 
 def test_a_port_out_of_range(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SVC_CONSUMER_SECRET", KEY.secret)
-    ended = call("webhook", "listen", "--port", "70000")
-    assert (ended.code, "--port must be from 0 to 65535" in ended.err) == (2, True)
+    ended = call("webhook", "listen", "--port", "70000", "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "--port")
 
 
 def test_a_folder_that_cannot_be_made(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SVC_CONSUMER_SECRET", KEY.secret)
     (here / "file").write_text("")
-    ended = call("webhook", "listen", "--save-dir", here / "file")
-    assert (ended.code, "--save-dir cannot be" in ended.err) == (2, True)
+    ended = call("webhook", "listen", "--save-dir", here / "file", "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "--save-dir")
 
 
 # --- check
@@ -165,44 +165,29 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-MISTAKES: dict[str, tuple[Answer, str]] = {
-    "hexadecimal": (answer_crc(lambda token: "sha256=" + sign_raw(token).hex()), "is hexadecimal; it must be base64"),
-    "bare hexadecimal": (answer_crc(lambda token: sign_raw(token).hex()), "is hexadecimal; it must be base64"),
-    "other hexadecimal": (answer_crc(lambda _: "sha256=" + "ab" * 32), "is hexadecimal; it must be base64, and was"),
-    "no prefix": (answer_crc(lambda token: base64.b64encode(sign_raw(token)).decode()), "lacks the prefix"),
-    "url-safe": (
-        answer_crc(lambda token: "sha256=" + base64.urlsafe_b64encode(sign_raw(token)).decode().rstrip("=")),
-        "URL-safe or unpadded base64",
-    ),
-    "another secret": (answer_crc(lambda token: to_token(sign_raw(token, "wrong"))), "another secret"),
-    "the token": (answer_crc(lambda token: token.decode()), "is the crc_token itself"),
-    "undecoded": (sign_encoded, "the token must be decoded first"),
-    "no base64": (answer_crc(lambda _: "sha256=hello"), "is not sha256= followed by the base64 of 32 bytes"),
-    "redirect": (answer(status=302, headers={"location": "/other"}), "HTTP 302, a redirect"),
-    "refusal": (answer(status=404), "HTTP 404, a refusal"),
-    "failure": (answer(status=503), "HTTP 503, a failure"),
-    "created": (
-        answer_crc(lambda token: to_token(sign_raw(token)), status=201),
-        "HTTP 201, a success, but not 200",
-    ),
-    "html": (answer(text="<html>"), "is not JSON"),
-    "array": (answer(text="[]"), "not an object with a text `response_token`"),
-    "number": (answer(text='{"response_token": 7}'), "not an object with a text `response_token`"),
-    "oracle": (answer_crc(lambda token: to_token(sign_raw(token))), "signs any crc_token, even a forged event"),
-    "closed": (hang_up, "the connection was closed before an answer"),
+MISTAKES: dict[str, tuple[Answer, int | None]] = {
+    "another secret": (answer_crc(lambda token: to_token(sign_raw(token, "wrong"))), 200),
+    "refusal": (answer(status=404), 404),
+    "undecoded": (sign_encoded, 200),
+    "redirect": (answer(status=302, headers={"location": "/other"}), 302),
+    "failure": (answer(status=503), 503),
+    "created": (answer_crc(lambda token: to_token(sign_raw(token)), status=201), 201),
+    "html": (answer(text="<html>"), 200),
+    "oracle": (answer_crc(lambda token: to_token(sign_raw(token))), 200),
+    "closed": (hang_up, None),
 }
+"""Answers that are wrong, and their status; tests/webhooks has what is said of each."""
 
 
-@pytest.mark.parametrize(("site", "says"), keep_short(3, MISTAKES.values()), ids=[*MISTAKES], indirect=["site"])
-async def test_what_is_wrong_with_an_answer_is_named(command: Command, site: str, says: str) -> None:
-    ended = await command("webhook", "check", site)
-    assert ended.code == 1
-    assert says in ended.out
-    assert len(ended.out.splitlines()) == 1
+@pytest.mark.parametrize(("site", "status"), keep_short(2, MISTAKES.values()), ids=[*MISTAKES], indirect=["site"])
+async def test_what_is_wrong_with_an_answer_is_named(command: Command, site: str, status: int | None) -> None:
+    ended = await command("webhook", "check", site, "--json")
+    found = ended.result
+    assert (ended.code, found["ok"], found["status"]) == (1, False, status)
+    assert found["notes"] == ([] if status is None else ["the secret is SVC_CONSUMER_SECRET"])
     assert KEY.secret not in ended.out + ended.err
 
 
-REDIRECT = "the server answered HTTP 307, a redirect, which makes the webhook invalid: "
 MISSING_SLASH = "add a slash to the end of the URL"
 EXTRA_SLASH = "remove the slash at the end of the URL"
 OTHER_URL = "let the URL itself answer"
@@ -230,9 +215,9 @@ async def test_a_redirect_tells_which_slash_is_wrong(command: Command, path: str
     app = web.Application()
     app.router.add_get(path, redirect)
     async with TestServer(app) as site:
-        ended = await command("webhook", "check", str(site.make_url(path)))
-    assert ended.code == 1
-    assert ended.out.startswith(f"{REDIRECT}{advice} (after ")
+        ended = await command("webhook", "check", str(site.make_url(path)), "--json")
+    assert (ended.code, ended.result["status"]) == (1, 307)
+    assert ended.result["problem"].endswith(f": {advice}")
 
 
 SECOND_REQUEST = (
@@ -246,8 +231,7 @@ async def test_a_receiver_passes(command: Command) -> None:
     async with serve(receiver, host="127.0.0.1", port=0) as port:
         people = await command("webhook", "check", f"http://127.0.0.1:{port}/")
         as_json = (await command("webhook", "check", f"http://127.0.0.1:{port}/?x=1", "--json")).result
-    assert people.code == 0
-    assert people.out.startswith("The CRC check was answered correctly (after ")
+    assert (people.code, people.out.count("\n")) == (0, 1)
     assert people.err.splitlines() == [f"Note: {SECOND_REQUEST}."]
     assert as_json["notes"] == [SECOND_REQUEST]
     assert receiver.stats.rejected == {"crc_token_refused": 2}
@@ -271,7 +255,6 @@ async def test_a_server_that_is_not_there(command: Command, unused_tcp_port: int
     found = ended.result
     assert (ended.code, found["ok"], found["status"]) == (1, False, None)
     assert "connection refused" in found["problem"]
-    assert found["problem"].endswith("with a sandbox, its own one, such as http://127.0.0.1:9000/svc")
 
 
 async def test_a_certificate_that_cannot_be_trusted(command: Command) -> None:
@@ -287,18 +270,21 @@ async def test_a_certificate_that_cannot_be_trusted(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://x/", "https://", "https://u:p@x/", "https://x/#a", "https://x:99999/", "https://x/ y"]
+    "url",
+    [
+        "hook",
+        "127.0.0.1:1/x",
+        "ftp://x/",
+        "https://",
+        "https://u:p@x/",
+        "https://x/#a",
+        "https://x:99999/",
+        "https://x/ y",
+    ],
 )
 def test_what_is_no_url(call: Call, url: str) -> None:
-    ended = call("webhook", "check", url)
-    assert ended.code == 2
-    assert "URL must be an absolute URL" in ended.err
-
-
-@pytest.mark.parametrize("url", ["hook", "127.0.0.1:1/x"])
-def test_a_url_without_a_scheme_is_refused_by_that_rule(call: Call, url: str) -> None:
-    ended = call("webhook", "check", url)
-    assert (ended.code, ended.err) == (2, "svc-async: URL must start with https:// or http://\n")
+    ended = call("webhook", "check", url, "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "URL")
 
 
 # --- sign, verify
@@ -326,34 +312,28 @@ def test_the_help_names_the_header_whose_value_is_printed(call: Call) -> None:
 
 @pytest.mark.rule("WH-40c")
 @pytest.mark.parametrize(
-    ("signature", "code", "says"),
-    [
-        (SIGNATURE, 0, "is good"),
-        (SIGNATURE.removeprefix("sha256="), 1, "lacks the prefix"),
-        (SIGNATURE.rstrip("="), 1, "URL-safe or unpadded"),
-        ("sha256=" + "A" * 43 + "=", 1, "over other bytes; it was compared with SVC_CONSUMER_SECRET."),
-        ("sha256=" + sign_raw(BODY, "test").hex().upper(), 1, "is hexadecimal; it must be base64"),
-    ],
+    ("signature", "code"),
+    [(SIGNATURE, 0), (SIGNATURE.removeprefix("sha256="), 1), ("sha256=" + "A" * 43 + "=", 1)],
 )
-def test_a_signature_is_verified(call: Call, body: Path, signature: str, code: int, says: str) -> None:
+def test_a_signature_is_verified(call: Call, body: Path, signature: str, code: int) -> None:
     ended = call("webhook", "verify", body, "--signature", signature)
-    assert (ended.code, ended.out.startswith("The signature "), says in ended.out) == (code, True, True)
+    assert (ended.code, ended.out.count("\n"), "SVC_CONSUMER_SECRET" in ended.out) == (code, 1, code == 1)
     found = call("webhook", "verify", body, "--signature", signature, "--json").result
-    assert found["ok"] == (code == 0)
+    assert (found["ok"], found["problem"] is None) == (code == 0, code == 0)
 
 
 def test_a_file_that_is_not_there(call: Call, body: Path) -> None:
-    ended = call("webhook", "sign", body.parent / "other")
-    assert (ended.code, f"FILE {body.parent / 'other'} cannot be read: No such file" in ended.err) == (2, True)
+    ended = call("webhook", "sign", body.parent / "other", "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "FILE")
 
 
 # --- where the secret comes from
 
 
 def test_a_missing_secret_is_explained(call: Call) -> None:
-    ended = call("webhook", "sign", "x")
-    assert ended.code == 2
-    assert "credentials need SVC_CONSUMER_SECRET" in ended.err
+    ended = call("webhook", "sign", "x", "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "credentials")
+    assert "SVC_CONSUMER_SECRET" in ended.err
 
 
 PROFILES = """
@@ -384,9 +364,9 @@ def test_a_profile_has_the_secret(call: Call, here: Path, body: Path, monkeypatc
     monkeypatch.delenv("SVC_CONSUMER_SECRET")
     assert call("webhook", "sign", body).out == SIGNATURE + "\n"
     ended = call("webhook", "verify", body, "--signature", "sha256=" + "A" * 43 + "=")
-    assert "; it was compared with consumer_secret of the profile 'default'." in ended.out
-    ended = call("webhook", "sign", body, "--profile", "app")
-    assert (ended.code, "need consumer_secret, which is not in the profile 'app'" in ended.err) == (2, True)
+    assert "consumer_secret of the profile 'default'" in ended.out
+    ended = call("webhook", "sign", body, "--profile", "app", "--json")
+    assert (ended.code, ended.error["parameter"]) == (2, "credentials")
 
 
 def test_a_secret_is_no_option(call: Call, body: Path) -> None:

@@ -197,7 +197,9 @@ def show_list(items: Sequence[T], columns: Mapping[str, Callable[[T], object]], 
         found = (read(item) for read in columns.values())
         table.add_row(*(f"{each:,}" if isinstance(each, int) else clean(str(each or "")) for each in found))
     console = stdout()
-    console.print(table, width=None if console.is_terminal else _WIDEST)  # elsewhere an item stays on its line
+    if not console.is_terminal:  # an item stays on its line
+        console.width = _WIDEST
+    console.print(table)
 
 
 def print_error(message: str) -> None:
