@@ -127,7 +127,8 @@ class _UserEncoder:
             places = list_places(source, self.fragment, first, len(part))
             first, waiting = first + len(part), waiting + len(part)
             self._refuse(encoded, places)
-            pending.append((encoded, _select(places, encoded)))
+            kept = [places[index] for index in encoded.indexes] if encoded.invalid else places
+            pending.append((encoded, Positions.pack(kept)))
             if waiting >= self.flush_rows:
                 self._flush(pending)
                 pending, waiting = [], 0
@@ -146,11 +147,6 @@ class _UserEncoder:
             template = slices[0].template
             users = merge_users([each.users for each in slices], template)
             self.shards.add_users(template, users, Positions.merge(places))
-
-
-def _select(places: Sequence[int], encoded: EncodedUsers) -> Positions:
-    """Return the rows of the users that can be sent."""
-    return Positions.pack([places[index] for index in encoded.indexes] if encoded.invalid else places)
 
 
 def create_encoder(job: Job) -> MemberEncoder:

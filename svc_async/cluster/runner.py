@@ -306,19 +306,13 @@ class _ClusterRun:
 
 async def _make_plan(job: Job) -> SourcePlan:
     plan = await plan_in_thread(job)
-    for file in plan.files:
-        _check_name(file.source.path)
+    for path in (file.source.path for file in plan.files):
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            rule = "has a name that is not UTF-8, which the messages of a cluster cannot carry: rename it"
+            raise UnusableFile("source", path, rule) from None
     return plan
-
-
-def _check_name(path: str) -> None:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        rule = "has a name that is not UTF-8, which the messages of a cluster cannot carry: rename it"
-    else:
-        return
-    raise UnusableFile("source", path, rule)
 
 
 def _name(fragment: Fragment) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from svc_async.sandbox.kinds import check_kind
 from svc_async.sandbox.state.audiences import Audience
 from svc_async.sandbox.state.grants import App, Grants, Token
 from svc_async.sandbox.state.media import add_upload
-from svc_async.sandbox.state.store import Row, Store
+from svc_async.sandbox.state.store import Store
 
 __all__ = ["add_audience", "create_seed"]
 
@@ -82,7 +82,8 @@ def _fill(store: Store, records: Mapping[str, Any]) -> None:
     for kind in sorted(records.keys() - _SPECIAL):
         for record in records[kind]:
             store[kind].add(record.get("account", ""), _without(record, "account"))
-    uploads = {row.id: row for row in (_add_upload(store, record) for record in records["uploads"])}
+    found = [add_upload(store, record["account"], **_without(record, "account")) for record in records["uploads"]]
+    uploads = {row.id: row for row in found}
     for record in records["media_library"]:
         add_media(store, uploads[record["media_key"]], **record)
     for record in records["images"]:
@@ -91,10 +92,6 @@ def _fill(store: Store, records: Mapping[str, Any]) -> None:
 
 def _without(record: Mapping[str, Any], relation: str) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != relation}
-
-
-def _add_upload(store: Store, record: Mapping[str, Any]) -> Row:
-    return add_upload(store, record["account"], **_without(record, "account"))
 
 
 def add_audience(store: Store, account_id: str, *, id: str | None = None, name: str = "Audience") -> Audience:  # noqa: A002 the record's field

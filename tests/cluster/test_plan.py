@@ -19,6 +19,7 @@ from svc_async.cluster.fragments import open_fragment
 from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.planning import plan_in_thread, plan_source
 from svc_async.errors import InvalidArgument, UnusableFile
+from tests.support.errors import has
 from tests.support.files import Write, read_rows
 from tests.support.object_store import Bucket
 from tests.support.plans import describe
@@ -124,17 +125,17 @@ def test_same_source_goes_on_whatever_the_size_of_its_fragments(folder: Path) ->
 
 def test_other_source_is_refused_by_its_first_difference(folder: Path) -> None:
     stored = plan_source(describe(folder), fragment_size=SIZE)
-    with pytest.raises(UnusableFile, match="a.csv is read with other settings than the job was begun with"):
+    with pytest.raises(UnusableFile, check=has(path=str(folder / "a.csv"))):
         plan_source(describe(folder, empty=("n/a",)), fragment_size=SIZE).check_same_source(stored)
     os.utime(folder / "b.csv", ns=(0, 0))
-    with pytest.raises(UnusableFile, match="b.csv has changed since the job was begun: its size, ETag or mod"):
+    with pytest.raises(UnusableFile, check=has(path=str(folder / "b.csv"))):
         plan_source(describe(folder), fragment_size=SIZE).check_same_source(stored)
     stored = plan_source(describe(folder), fragment_size=SIZE)
     (folder / "part=1" / "c.csv").unlink()
     with pytest.raises(UnusableFile, match="belongs to 2 files, but the job was begun with 3; restore it, or begin"):
         plan_source(describe(folder), fragment_size=SIZE).check_same_source(stored)
     (folder / "aa.csv").write_text(CSV)
-    with pytest.raises(UnusableFile, match="aa.csv is where the job was begun with .*b.csv: its files, or their ord"):
+    with pytest.raises(UnusableFile, check=has(path=str(folder / "aa.csv"))):
         plan_source(describe(folder), fragment_size=SIZE).check_same_source(stored)
 
 
@@ -142,15 +143,15 @@ def test_object_that_was_replaced_is_another_source(bucket: Bucket) -> None:
     url = bucket.write("a.csv", CSV.encode())
     stored = plan_source(describe(url), fragment_size=SIZE)
     bucket.write("a.csv", CSV.replace("user0", "user1").encode())
-    with pytest.raises(UnusableFile, match="has changed since the job was begun"):
+    with pytest.raises(UnusableFile, check=has(path=url)):
         plan_source(describe(url), fragment_size=SIZE).check_same_source(stored)
     with (
-        pytest.raises(SourceUnavailable, match="was changed while it was in use"),
+        pytest.raises(SourceUnavailable, check=has(name=url)),
         open_fragment(stored.fragments[0], stored.job),
     ):
         pass
     bucket.delete("a.csv")
-    with pytest.raises(SourceUnavailable, match="does not exist"), open_fragment(stored.fragments[0], stored.job):
+    with pytest.raises(SourceUnavailable, check=has(name=url)), open_fragment(stored.fragments[0], stored.job):
         pass
 
 
@@ -159,39 +160,31 @@ def test_file_that_a_worker_does_not_see_is_named(write: Write) -> None:
     plan = plan_source(describe(path), fragment_size=SIZE)
     path.unlink()
     with (
-        pytest.raises(SourceUnavailable, match="does not exist on this machine: every worker must see it"),
+        pytest.raises(SourceUnavailable, check=has(name=str(path))),
         open_fragment(plan.fragments[0], plan.job),
     ):
         pass
 
 
-@pytest.mark.parametrize(
-    ("path", "problem"),
-    [
-        ("nowhere.csv", "does not exist"),
-        ("nowhere/*.csv", "stands for no file with content"),
-        ("empty.csv", "is empty"),
-    ],
-)
-def test_source_without_files_is_refused(tmp_path: Path, path: str, problem: str) -> None:
+@pytest.mark.parametrize("path", ["nowhere.csv", "nowhere/*.csv", "empty.csv"])
+def test_source_without_files_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / "empty.csv").touch()
-    with pytest.raises(UnusableFile, match=problem):
+    with pytest.raises(UnusableFile, check=has(path=str(tmp_path / path))):
         plan_source(describe(tmp_path / path), fragment_size=SIZE)
 
 
 @pytest.mark.parametrize(
-    ("url", "problem"),
+    "url",
     [
-        ("ftp://someone:secret@example.com/a.csv", "must be a URL without credentials"),
-        ("https://example.com/a.csv?X-Amz-Signature=secret", "must be a URL without credentials"),
-        ("nothing://bucket/a.csv", "must not begin with nothing://: no package opens it"),
-        ("abfs://container/a.csv", "needs the package of fsspec for abfs://, such as s3fs, gcsfs or adlfs"),
+        "ftp://someone:secret@example.com/a.csv",
+        "https://example.com/a.csv?X-Amz-Signature=secret",
+        "nothing://bucket/a.csv",
+        "abfs://container/a.csv",
     ],
 )
-def test_url_that_cannot_be_opened_is_refused_without_its_secrets(url: str, problem: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+def test_url_that_cannot_be_opened_is_refused_without_its_secrets(url: str) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter="source")) as caught:
         plan_source(describe(url), fragment_size=SIZE)
-    assert problem in str(caught.value)
     assert "secret" not in str(caught.value)
 
 

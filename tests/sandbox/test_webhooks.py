@@ -6,7 +6,7 @@ import json
 import pytest
 
 from svc_async.sandbox import Fault, Sandbox, SystemClock, VirtualClock
-from svc_async.sandbox.push.signing import sign
+from svc_async.sandbox.push.outbound import sign
 from tests.support.raw_client import open_raw_client
 from tests.support.v2_client import RecordingReceiver, V2Client
 

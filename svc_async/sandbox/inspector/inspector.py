@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -18,7 +19,6 @@ from svc_async.sandbox.inspector.rows import (
     make_request_row,
 )
 from svc_async.sandbox.inspector.state import describe_state
-from svc_async.sandbox.push.deliveries import Delivery
 from svc_async.sandbox.refusal import Problem, Refusal
 from svc_async.sandbox.server.rendering import OpenResponse, Reply, render_json
 from svc_async.sandbox.server.request_log import LoggedRequest
@@ -43,7 +43,7 @@ class Feed:
     _requests: int = attrs.field(default=0, init=False)
     _open: dict[int, LoggedRequest] = attrs.field(factory=dict[int, LoggedRequest], init=False)
     """Requests that the page knows and that are not over."""
-    _deliveries: dict[str, tuple[object, ...]] = attrs.field(factory=dict[str, tuple[object, ...]], init=False)
+    _deliveries: dict[str, object] = attrs.field(factory=dict[str, object], init=False)
     _present: Any = attrs.field(default=None, init=False)
 
     def collect(self) -> Iterator[Message]:
@@ -85,14 +85,10 @@ class Feed:
             for channels in self.api.sandbox.channels.list_all()
             for delivery in channels.deliveries[-_DELIVERIES_SHOWN:]
         ]
-        states = {delivery.id: _get_progress(delivery) for delivery in shown}
+        states: dict[str, object] = {each.id: (each.state, len(each.attempts)) for each in shown}
         rows = [make_delivery_row(each) for each in shown if self._deliveries.get(each.id) != states[each.id]]
         self._deliveries = states
         return rows
-
-
-def _get_progress(delivery: Delivery) -> tuple[object, ...]:
-    return delivery.state, len(delivery.attempts)
 
 
 async def serve_feed(api: ControlApi, response: OpenResponse, *, interval: float) -> None:
@@ -114,15 +110,9 @@ async def serve_feed(api: ControlApi, response: OpenResponse, *, interval: float
             if silent >= _KEEP_ALIVE:
                 await stream.write(b":\n\n")
                 silent = 0
-            await _wait(response.closed, interval)
-
-
-async def _wait(closed: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await closed.wait()
-    except TimeoutError:
-        return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval):
+                    await response.closed.wait()
 
 
 _TYPES: Mapping[str, str] = {

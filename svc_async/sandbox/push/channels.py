@@ -18,9 +18,8 @@ from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.crc_checks import CrcChecks, Webhook
 from svc_async.sandbox.push.deliveries import Deliveries, Replays
 from svc_async.sandbox.push.events import Event, EventFactory
-from svc_async.sandbox.push.outbound import DeliveryTargets, Outbound
+from svc_async.sandbox.push.outbound import DeliveryTargets, Outbound, Signer
 from svc_async.sandbox.push.rule_language import Post, Rule, contains
-from svc_async.sandbox.push.signing import Signer
 from svc_async.sandbox.push.streams import Hub
 from svc_async.sandbox.state.grants import App, Grants
 from svc_async.sandbox.state.store import Ids, Store, format_time
@@ -154,10 +153,12 @@ class AppChannels:
                 self.deliveries.send(webhook, message)
 
     def _publish_to(self, subscription: Subscription, event: Event) -> None:
+        # An event id is an opaque string, which may look like a negative number (ASM-48).
+        draw = random.Random(self.new_id("event"))  # noqa: S311 an id, no secret
         data = {
-            "event_uuid": self._new_event_uuid(),
+            "event_uuid": str(draw.randrange(-(2**63), 2**63)),
             "filter": dict(subscription.filter),
-            "event_type": _name_event(subscription, event),
+            "event_type": subscription.name if event.time < NAMES_CHANGED else event.event_type,
             **({} if subscription.tag is None else {"tag": subscription.tag}),
             "payload": event.payload,
             **({} if event.includes is None else {"includes": event.includes}),
@@ -169,15 +170,6 @@ class AppChannels:
         webhook = self.webhooks.get(subscription.webhook_id or "")
         if webhook is not None:
             self.deliveries.send(webhook, envelope)
-
-    def _new_event_uuid(self) -> str:
-        """Return a new event id: an opaque string, which may look like a negative number (ASM-48)."""
-        draw = random.Random(self.new_id("event"))  # noqa: S311 an id, no secret
-        return str(draw.randrange(-(2**63), 2**63))
-
-
-def _name_event(subscription: Subscription, event: Event) -> str:
-    return subscription.name if event.time < NAMES_CHANGED else event.event_type
 
 
 class Channels:

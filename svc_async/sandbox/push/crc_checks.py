@@ -15,8 +15,7 @@ import attrs
 import msgspec
 
 from svc_async.sandbox.background import BackgroundTasks
-from svc_async.sandbox.push.outbound import Attempt, Outbound, TargetAnswer, TargetRequest, Verdict
-from svc_async.sandbox.push.signing import Signer, sign
+from svc_async.sandbox.push.outbound import Attempt, Outbound, Signer, TargetAnswer, TargetRequest, Verdict, sign
 from svc_async.sandbox.state.store import Ids, format_time
 
 __all__ = ["INTERVAL", "INVALID_AFTER", "RECHECK_AFTER", "CrcChecks", "Occasion", "Webhook"]
@@ -119,12 +118,9 @@ class CrcChecks:
         if webhook.deleted:
             return
         self._schedule_tick(INTERVAL, webhook)
-        if self._is_due(webhook):
-            self.background.start(self._recheck(webhook))
-
-    def _is_due(self, webhook: Webhook) -> bool:
         # Unspecified: that an invalid webhook is not checked any more, so that only PUT makes it valid (ASM-41).
-        return webhook.valid and self.background.clock.now() - webhook.last_ok >= RECHECK_AFTER
+        if webhook.valid and self.background.clock.now() - webhook.last_ok >= RECHECK_AFTER:
+            self.background.start(self._recheck(webhook))
 
     async def _recheck(self, webhook: Webhook) -> None:
         check = await self._check(webhook.url, "every_30_minutes")

@@ -18,9 +18,8 @@ from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.kinds import check_bounds, check_kind
 from svc_async.sandbox.push.crc_checks import Webhook
-from svc_async.sandbox.push.outbound import Attempt, Outbound, TargetAnswer, TargetRequest, Verdict
+from svc_async.sandbox.push.outbound import Attempt, Outbound, Signer, TargetRequest, Verdict
 from svc_async.sandbox.push.public_events import PUBLIC_KINDS
-from svc_async.sandbox.push.signing import Signer
 from svc_async.sandbox.state.ring import Ring
 from svc_async.sandbox.state.store import Ids, format_time
 
@@ -260,7 +259,8 @@ class Deliveries:
 
     async def _deliver(self, delivery: Delivery) -> None:
         for number, delay in enumerate((0.0, *_DELAYS), 1):
-            await self._pause(delay if number > 1 else delivery.fault.delay)
+            if pause := delay if number > 1 else delivery.fault.delay:
+                await self.background.clock.sleep(pause)
             if not delivery.webhook.takes_deliveries:
                 delivery.end(State.DROPPED)
                 return
@@ -272,10 +272,6 @@ class Deliveries:
             delivery.state = State.RETRYING
             delivery.tried.set()
         delivery.end(State.EXHAUSTED)
-
-    async def _pause(self, seconds: float) -> None:
-        if seconds:
-            await self.background.clock.sleep(seconds)
 
     async def _attempt(self, delivery: Delivery, number: int) -> Attempt:
         fault = delivery.fault
@@ -289,13 +285,9 @@ class Deliveries:
             TargetRequest(method="POST", url=delivery.webhook.url, headers=headers, body=delivery.body),
             occasion=f"attempt {number}",
             max_wait=self.config.ack_timeout,
-            accept=_classify,
+            accept=lambda answer: Verdict.OK if answer.status == _OK else Verdict.NOT_200,
             rules=_RULES,
         )
-
-
-def _classify(answer: TargetAnswer) -> Verdict:
-    return Verdict.OK if answer.status == _OK else Verdict.NOT_200
 
 
 def _find_field(event: Mapping[str, Any], name: str) -> str | None:
@@ -408,17 +400,14 @@ class Replays:
         return job
 
     async def _run(self, job: ReplayJob) -> None:
-        sent = [
-            self.deliveries.send(job.webhook, _mark_replayed(delivery.event), replay_job=job.id)
-            for delivery in job.chosen
+        marked = [
+            {**event, "meta": {**event.get("meta", {}), "replay": True}}
+            for event in (each.event for each in job.chosen)
         ]
+        sent = [self.deliveries.send(job.webhook, event, replay_job=job.id) for event in marked]
         await asyncio.gather(*(delivery.done.wait() for delivery in sent))
         job.running = False
         self.deliveries.send(job.webhook, _make_status_event(job), replay_job=job.id)
-
-
-def _mark_replayed(event: Mapping[str, Any]) -> dict[str, Any]:
-    return {**event, "meta": {**event.get("meta", {}), "replay": True}}
 
 
 def _make_status_event(job: ReplayJob) -> dict[str, Any]:

@@ -159,18 +159,14 @@ class Server:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         with self._sandbox.clock.hold(), self._watch(request) as closed:
             if request.path.startswith(CONTROL_PREFIX):
-                return await self._answer_control(OpenResponse(request, closed, self._sandbox.clock, _no_headers))
+                control = OpenResponse(request, closed, self._sandbox.clock, lambda _: {})
+                reply = await self._control(control)
+                return control.response or web.Response() if reply is None else await _write(reply, request, {})
             exchange = await self._receive(request, closed)
             reply = await exchange.run()
             if reply is None:
                 return exchange.response or web.Response()
             return await _write(reply, request, exchange.common_headers)
-
-    async def _answer_control(self, response: OpenResponse) -> web.StreamResponse:
-        reply = await self._control(response)
-        if reply is None:
-            return response.response or web.Response()
-        return await _write(reply, response.request, {})
 
     @contextmanager
     def _watch(self, request: web.BaseRequest) -> Generator[asyncio.Event]:
@@ -211,10 +207,6 @@ class Server:
             closed=closed,
             faults={stage: fault.act for stage, fault in faults.items()},
         )
-
-
-def _no_headers(_status: int) -> Mapping[str, str]:
-    return {}
 
 
 async def _read_body(request: web.BaseRequest) -> tuple[bytes, Refusal | None]:
