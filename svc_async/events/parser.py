@@ -69,24 +69,28 @@ class EventParser:
     def _parse_object(self, value: _Object, digest: str) -> tuple[Event, ...]:
         # Unspecified: that an event may come without `data` around it (UNS-event-payloads).
         data: Any = value if _has_type(value) else value.get("data")
-        if not _contains_activity(data):
+        if not any(map(_has_type, data if isinstance(data, list) else [data])):
             return (_parse_other(value, digest),)
         if isinstance(data, Mapping):
             return (self._parse_activity(data, value, digest),)
         if len(data) > _MAX_EVENTS:
             raise InvalidArgument("events", f"must be at most {_MAX_EVENTS:,} in one body")
-        return tuple(self._parse_item(item, value, f"{digest}:{position}") for position, item in enumerate(data))
-
-    def _parse_item(self, item: Any, whole: _Object, digest: str) -> ActivityEvent:
-        if not isinstance(item, Mapping):
-            return UnknownEvent(key=digest, event_type="unknown", raw={"data": item}, problem="must be an object")
-        return self._parse_activity(item, whole, digest)
+        return tuple(
+            self._parse_activity(item, value, key)
+            if isinstance(item, Mapping)
+            else UnknownEvent(key=key, event_type="unknown", raw={"data": item}, problem="must be an object")
+            for item, key in ((item, f"{digest}:{position}") for position, item in enumerate(data))
+        )
 
     def _parse_activity(self, item: _Object, whole: _Object, digest: str) -> ActivityEvent:
         envelope, misfits = _build(_ActivityEnvelope, item)
         event_type = "unknown" if envelope.event_type is None else envelope.event_type
+        uuid = envelope.event_uuid
+        if uuid is not None and len(uuid) > _LONGEST_ID:
+            # Stores hold many keys, so that one whose length is not that of an id is represented by its digest.
+            uuid = hashlib.sha256(uuid.encode()).hexdigest()
         common: _Fields = {
-            "key": _shorten(envelope.event_uuid) or digest,
+            "key": uuid or digest,
             "event_type": payloads.name_type(self.old_names.get(event_type, event_type)),
             "raw": item,
             "replayed": _is_replayed(whole, item),
@@ -159,27 +163,19 @@ def _decode_object(body: bytes) -> _Object:
     try:
         value = msgspec.json.decode(body)
     except NOT_JSON:
-        value = _decode_closely(body)
+        try:
+            value = decode(body)
+        except (ValueError, RecursionError):
+            value = None
     if not isinstance(value, dict):
         raise InvalidArgument("body", "must be a JSON object")
     return value
-
-
-def _decode_closely(body: bytes) -> Any:
-    try:
-        return decode(body)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _build(model: type[T], value: object) -> tuple[T, tuple[str, ...]]:
     """Return the model of a value, and what is left out of it."""
     built: tuple[T, tuple[str, ...]] = _BUILDER.build(model, value)
     return built
-
-
-def _contains_activity(data: Any) -> bool:
-    return any(map(_has_type, data)) if isinstance(data, list) else _has_type(data)
 
 
 def _has_type(item: object) -> bool:
@@ -239,11 +235,6 @@ _SHAPES = (
     ),
     _Shape("filtered_stream.post", lambda value: "data" in value and "matching_rules" in value, _parse_matched_post),
 )
-
-
-def _shorten(uuid: str | None) -> str | None:
-    """Return an id that stores can hold many of; one that is no id by its length is represented by its digest."""
-    return uuid if uuid is None or len(uuid) <= _LONGEST_ID else hashlib.sha256(uuid.encode()).hexdigest()
 
 
 _LONGEST_ID = 256

@@ -70,12 +70,9 @@ _ALIASES: Mapping[str, str] = MappingProxyType({"chat.conversation_join": "chat.
 def _unwrap(payload: object, names: Sequence[str]) -> object:
     if not isinstance(payload, Mapping):
         return payload
-    users = {name: payload[name]["data"] for name in names if _is_wrapped(payload.get(name))}
+    given = {name: payload[name] for name in names if isinstance(payload.get(name), Mapping)}
+    users = {name: user["data"] for name, user in given.items() if isinstance(user.get("data"), Mapping)}
     return {**payload, **users} if users else payload
-
-
-def _is_wrapped(user: object) -> bool:
-    return isinstance(user, Mapping) and isinstance(user.get("data"), Mapping)
 
 
 @attrs.frozen(kw_only=True)

@@ -1,6 +1,6 @@
 """Activity of users, delivered to webhooks and streams that subscribe to it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -132,7 +132,8 @@ class Subscriptions:
         Contract: ACT-01, ACT-02, ACT-03, `activity_subscriptions.create`.
         """
         conditions = {"user_id": user_id, "keyword": keyword, "direction": direction}
-        request = _CREATE(event_type=event_type, filter=_drop_none(conditions), tag=tag, webhook_id=webhook_id)
+        chosen = {name: value for name, value in conditions.items() if value is not None}
+        request = _CREATE(event_type=event_type, filter=chosen, tag=tag, webhook_id=webhook_id)
         given = {"event_type": event_type, "tag": tag, "webhook_id": webhook_id, **conditions}
         problem = first_problem(_CREATE_CHECKS, given)
         return await self._pipeline.send(request.with_problem(problem))
@@ -234,7 +235,3 @@ class Activity:
             on_malformed=on_malformed,
         )
         return EventStream.from_route(self._pipeline, _STREAM, max_connections=_MAX_CONNECTIONS, settings=settings)
-
-
-def _drop_none(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}

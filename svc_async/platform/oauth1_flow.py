@@ -80,17 +80,18 @@ class InvalidatedAccessToken(Record):
     access_token: str = attrs.field(repr=False)
 
 
-def _is_callback(value: object) -> bool:
-    return value == OUT_OF_BAND or is_absolute_url(value)
-
-
 # Unspecified: where `svc_auth_access_type` (contract UNS-svc-auth-access-type-location) and the verifier
 # (UNS-access-token-location) travel.
 _REQUEST_TOKEN = Route(
     "POST", "/oauth/request_token", RequestToken, surface=Surface.BASE, oauth=("oauth_callback",), reply=Reply.FORM
 )
 _REQUEST_CHECKS = (
-    satisfies("callback", _is_callback, f"must be an absolute URL or {OUT_OF_BAND!r}", rule_ids=("AUTH-02", "AUTH-03")),
+    satisfies(
+        "callback",
+        lambda value: value == OUT_OF_BAND or is_absolute_url(value),
+        f"must be an absolute URL or {OUT_OF_BAND!r}",
+        rule_ids=("AUTH-02", "AUTH-03"),
+    ),
     one_of("access_type", *(each.value for each in OAuthAccessType)),
 )
 _ACCESS_TOKEN = Route(

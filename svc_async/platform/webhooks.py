@@ -99,22 +99,10 @@ _TERMS = ReplayTerms()
 _ANY_TERMS = instance_of(ReplayTerms, "ReplayTerms(...)")
 
 
-def _is_visible(url: str) -> bool:
-    return re.fullmatch(r"[!-~]+", url) is not None
-
-
-def _has_host(url: str) -> bool:
-    return bool(_split(url).hostname)
-
-
 def _is_plain_https(url: str) -> bool:
     parts = _split(url)
     # An explicit :443 is a port as well.
     return parts.scheme == "https" and ":" not in parts.netloc.rpartition("@")[2].rpartition("]")[2]
-
-
-def _is_bare(url: str) -> bool:
-    return "@" not in _split(url).netloc and "#" not in url
 
 
 def _split(url: str) -> SplitResult:
@@ -130,12 +118,16 @@ _URL: tuple[Check, ...] = (
     required("url"),
     satisfies(
         "url",
-        _is_visible,
+        lambda url: re.fullmatch(r"[!-~]+", url) is not None,
         "must consist of visible ASCII characters: percent-encode others, or write a host name in its xn-- form",
     ),
-    satisfies("url", _has_host, "must be an absolute URL with a host"),
+    satisfies("url", lambda url: bool(_split(url).hostname), "must be an absolute URL with a host"),
     satisfies("url", _is_plain_https, "must use https and carry no port number", rule_ids=("WH-01", "WH-02")),
-    satisfies("url", _is_bare, "must have neither user information nor a fragment"),
+    satisfies(
+        "url",
+        lambda url: "@" not in _split(url).netloc and "#" not in url,
+        "must have neither user information nor a fragment",
+    ),
 )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from svc_async import InvalidArgument
 from svc_async.ads.accounts import Account, ApprovalStatus
+from tests.support.errors import has
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -27,7 +28,7 @@ def account_in(zone: str) -> Account:
 
 @pytest.mark.parametrize("day", ["2026-06-10", 5, None])
 def test_what_is_no_date_is_refused(day: Any) -> None:
-    with pytest.raises(InvalidArgument, match="^day must be a date$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="day")):
         account_in("UTC").midnight(day)
 
 
@@ -64,6 +65,6 @@ def test_days_last_as_long_as_the_zone_says() -> None:
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "../../etc/passwd", "/etc/passwd", "", "a" * 10_000])
 def test_a_zone_that_the_machine_does_not_know_is_an_error(zone: str) -> None:
     account = attrs.evolve(account_in("UTC"), timezone=zone)
-    with pytest.raises(InvalidArgument, match="timezone must be in the time zone database") as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter="timezone")) as caught:
         account.midnight(date(2026, 1, 1))
     assert not zone or zone not in str(caught.value)

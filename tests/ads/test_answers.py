@@ -12,7 +12,7 @@ import attrs
 import pytest
 from aioresponses import aioresponses
 
-from svc_async import Session, UnexpectedAnswer, ads, platform
+from svc_async import InvalidArgument, Session, UnexpectedAnswer, ads, platform
 from svc_async.ads.account_history import CampaignSnapshot, HistoryEntityType
 from svc_async.ads.cards import (
     Card,
@@ -24,6 +24,7 @@ from svc_async.ads.cards import (
 )
 from svc_async.ads.features import FeatureKey
 from svc_async.handles import AccountHandle, ProductCatalogHandle
+from tests.support.errors import has
 from tests.support.fake_http import answer_any_method, make_session
 
 HOUR = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -221,7 +222,7 @@ async def test_an_answer_that_says_what_is_done_says_it_once(
     send, data = DECIDING[kind]
     for method in ("POST", "PUT"):
         service.add(re.compile(".*"), method, body=f'{{"data": {data}}}')
-    with pytest.raises(UnexpectedAnswer, match="twice"):
+    with pytest.raises(UnexpectedAnswer):
         await send(session)
 
 
@@ -244,5 +245,5 @@ def test_no_service_shows_the_session_behind_it(session: Session) -> None:
 
 @pytest.mark.parametrize("name", ["do_not_reach_list", "tailored_audience", "custom_audience"])
 def test_a_handle_needs_an_id(account: AccountHandle, name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}_id must not be empty"):
+    with pytest.raises(InvalidArgument, check=has(parameter=f"{name}_id")):
         getattr(account, name)("")

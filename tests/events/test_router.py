@@ -8,6 +8,7 @@ import pytest
 from svc_async.errors import InvalidArgument
 from svc_async.events.models import Event, UnknownEvent
 from svc_async.events.router import EventRouter
+from tests.support.errors import has
 
 
 def build_event(event_type: str) -> Event:
@@ -34,13 +35,13 @@ def test_a_pattern_is_a_type_or_a_prefix_or_everything(pattern: str, fits: list[
 
 @pytest.mark.parametrize("pattern", ["", "post.", "po*", "*.create", "post.*.x", "post create", "**", ".*"])
 def test_an_invalid_pattern_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidArgument, match="event_type must be a dot-separated type"):
+    with pytest.raises(InvalidArgument, check=has(parameter="event_type")):
         EventRouter().on(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["post.create ", " *", "post.*\n"])
 def test_a_pattern_with_white_space_around_it_is_refused_by_that_rule(pattern: str) -> None:
-    with pytest.raises(InvalidArgument, match="^event_type must have no white space around it$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="event_type")):
         EventRouter().on(pattern)
 
 
@@ -60,17 +61,18 @@ async def test_a_function_is_called_once_for_each_of_its_patterns(first: str) ->
 @pytest.mark.parametrize(
     ("word", "advice"),
     [
-        ("post", r"did you mean post\.\*\?"),
-        ("profile", r"did you mean profile\.\*\?"),
-        ("post_create", r"did you mean post\.create\?"),
-        ("Misfits", r"did you mean misfit\?"),
-        ("like", r"did you mean like\.\*\?"),
-        ("x", r"types are such as post\.create, patterns such as post\.\*"),
+        ("post", "post.*"),
+        ("profile", "profile.*"),
+        ("post_create", "post.create"),
+        ("Misfits", "misfit"),
+        ("like", "like.*"),
+        ("x", "post.create"),
     ],
 )
 def test_a_word_that_no_type_can_be_is_refused_with_what_was_meant(word: str, advice: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"^event_type is no type, no pattern and none of misfit, .*; {advice}$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="event_type")) as caught:
         EventRouter().on(word)
+    assert advice in str(caught.value)
 
 
 @pytest.mark.parametrize("event_type", ["post.to_come", "wholly.new.type", "wholly.*", "replay_job_status", "unknown"])
@@ -82,8 +84,9 @@ def test_types_that_the_platform_may_add_and_words_of_this_sdk_are_patterns(even
 
 @pytest.mark.rule("EV-02")
 def test_a_deprecated_name_is_refused_with_the_current_one() -> None:
-    with pytest.raises(InvalidArgument, match=r"must be 'post\.create'"):
+    with pytest.raises(InvalidArgument, check=has(parameter="event_type")) as caught:
         EventRouter().on("PostCreate")
+    assert "post.create" in str(caught.value)
 
 
 class Consumer:
@@ -147,26 +150,26 @@ def test_whatever_takes_an_event_and_its_context_is_a_handler(handler: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("handler", "rule"),
+    "handler",
     [
-        ("x", "must be a function"),
-        (None, "must be a function"),
-        (Consumer().handle, "must take two arguments"),
-        (handle_for, "must take two arguments"),
-        (partial(handle_for, "books", context=""), "must take two arguments"),
-        (lambda _: None, "must take two arguments"),
-        (lambda: None, "must take two arguments"),
-        (generate, "must not be a generator function"),
-        (generate_later, "must not be a generator function"),
-        (Generator(), "must not be a generator function"),
-        (Generator().handle, "must not be a generator function"),
-        (partial(generate_later), "must not be a generator function"),
-        (partial(Generator()), "must not be a generator function"),
+        "x",
+        None,
+        Consumer().handle,
+        handle_for,
+        partial(handle_for, "books", context=""),
+        lambda _: None,
+        lambda: None,
+        generate,
+        generate_later,
+        Generator(),
+        Generator().handle,
+        partial(generate_later),
+        partial(Generator()),
     ],
 )
-def test_what_cannot_be_called_with_an_event_and_its_context_is_refused(handler: Any, rule: str) -> None:
+def test_what_cannot_be_called_with_an_event_and_its_context_is_refused(handler: Any) -> None:
     router = EventRouter()
-    with pytest.raises(InvalidArgument, match=f"^handler {rule}"):
+    with pytest.raises(InvalidArgument, check=has(parameter="handler")):
         router.on("post.create")(handler)
     assert router.handlers("post.create") == ()
 
@@ -175,7 +178,7 @@ def test_what_cannot_be_called_with_an_event_and_its_context_is_refused(handler:
 async def test_a_handler_that_returns_a_generator_fails(handler: Any) -> None:
     router = EventRouter()
     router.on("*")(handler)
-    with pytest.raises(InvalidArgument, match="^handler must not be a generator function"):
+    with pytest.raises(InvalidArgument, check=has(parameter="handler")):
         await router.dispatch(build_event("post.create"), "c")
 
 
@@ -237,7 +240,5 @@ async def test_an_event_without_handlers_is_dispatched_to_none() -> None:
 
 @pytest.mark.parametrize("wrong", ["post.create", None, {"event_type": "post.create"}, b"{}"])
 async def test_what_is_no_event_is_refused(wrong: Any) -> None:
-    with pytest.raises(
-        InvalidArgument, match=r"^event must be an event, such as EventParser\(\)\.parse\(body\) returns$"
-    ):
+    with pytest.raises(InvalidArgument, check=has(parameter="event")):
         await EventRouter().dispatch(wrong)

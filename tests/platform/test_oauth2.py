@@ -10,6 +10,7 @@ import pytest
 
 from svc_async import AppCredentials, BadRequest, InvalidArgument, OAuth2UserCredentials, UnexpectedAnswer
 from svc_async.platform.oauth2 import PendingAuthorization
+from tests.support.errors import has
 from tests.support.scripted_server import APP, USER, Answer, ScriptedServer
 
 PUBLIC = AppCredentials(**APP, client_id="client")
@@ -93,21 +94,21 @@ async def test_a_code_is_exchanged_with_its_verifier(service: ScriptedServer, ap
 
 
 @pytest.mark.parametrize(
-    ("changes", "rule"),
+    "changes",
     [
-        ({"state": "of another"}, "state of this"),
-        ({"code": ""}, "must contain a code$"),
-        ({"error": "access_denied", "code": ""}, "denied"),
-        ({"error": "temporarily_unavailable", "code": ""}, "the user may try again, with a new authorization_url$"),
+        {"state": "of another"},
+        {"code": ""},
+        {"error": "access_denied", "code": ""},
+        {"error": "temporarily_unavailable", "code": ""},
     ],
 )
 async def test_a_redirect_of_another_authorization_or_without_a_code_is_refused(
-    service: ScriptedServer, changes: dict[str, str], rule: str
+    service: ScriptedServer, changes: dict[str, str]
 ) -> None:
     found = await begin_authorization(service)
 
     async with service.session(PUBLIC) as session:
-        with pytest.raises(InvalidArgument, match=rule):
+        with pytest.raises(InvalidArgument, check=has(parameter="redirect")):
             await session.oauth2.exchange(found, redirect=build_redirect(found, **changes))
 
     assert service.requests == []
@@ -118,8 +119,10 @@ async def test_a_refused_grant_says_why(service: ScriptedServer) -> None:
     found = await begin_authorization(service)
 
     async with service.session(PUBLIC) as session:
-        with pytest.raises(BadRequest, match=r"invalid_grant Too old\."):
+        with pytest.raises(BadRequest) as caught:
             await session.oauth2.exchange(found, redirect=build_redirect(found))
+    (why,) = caught.value.errors
+    assert (why.code, why.message) == ("invalid_grant", "Too old.")
 
 
 async def test_a_token_without_an_end_has_none(service: ScriptedServer) -> None:
@@ -136,22 +139,21 @@ async def test_the_client_may_be_named_in_the_call(service: ScriptedServer) -> N
     async with service.session(USER) as session:
         found = session.oauth2.authorization_url(scopes=SCOPES, redirect_uri=BACK, client_id="mine")
         assert "client_id=mine" in found.url
-        with pytest.raises(InvalidArgument, match="^client_id must be given"):
+        with pytest.raises(InvalidArgument, check=has(parameter="client_id")):
             session.oauth2.authorization_url(scopes=SCOPES, redirect_uri=BACK)
 
 
 @pytest.mark.parametrize("scopes", [[], "follow.read", [5], [True], b"follow.read", None, 5])
 async def test_scopes_are_several(service: ScriptedServer, scopes: Any) -> None:
-    rule = r"^scopes must be a sequence of at least one string, such as \['follow.read'\]$"
     async with service.session(PUBLIC) as session:
-        with pytest.raises(InvalidArgument, match=rule):
+        with pytest.raises(InvalidArgument, check=has(parameter="scopes")):
             session.oauth2.authorization_url(scopes=scopes, redirect_uri=BACK)
 
 
 @pytest.mark.parametrize("uri", ["", "foo", "/back", "https://", "a b:c"])
 async def test_a_redirect_uri_is_an_absolute_url(service: ScriptedServer, uri: str) -> None:
     async with service.session(PUBLIC) as session:
-        with pytest.raises(InvalidArgument, match="^redirect_uri must be an absolute URL$"):
+        with pytest.raises(InvalidArgument, check=has(parameter="redirect_uri")):
             session.oauth2.authorization_url(scopes=SCOPES, redirect_uri=uri)
         pending = session.oauth2.authorization_url(scopes=SCOPES, redirect_uri="app.shop:/back")
     assert parse_qs(urlsplit(pending.url).query)["redirect_uri"] == ["app.shop:/back"]
@@ -161,6 +163,6 @@ async def test_a_redirect_uri_is_an_absolute_url(service: ScriptedServer, uri: s
 async def test_a_token_that_no_header_can_carry_is_an_unexpected_answer(service: ScriptedServer, token: str) -> None:
     service.on("POST", "/oauth2/token", Answer({"token_type": "bearer", "access_token": token}))
     async with service.session(PUBLIC) as session:
-        with pytest.raises(UnexpectedAnswer, match="access_token is no text that a header can carry") as caught:
+        with pytest.raises(UnexpectedAnswer) as caught:
             await session.webhooks.list().first()
     assert caught.value.body == b""

@@ -9,6 +9,7 @@ from svc_async import BadRequest, BearerToken, Conflict, InvalidArgument, Webhoo
 from svc_async.platform.webhooks import ReplayTerms, Webhook, check_url
 from svc_async.sandbox import VirtualClock
 from svc_async.session import Session
+from tests.support.errors import has
 from tests.support.scripted_server import Answer, ReceivedRequest, ScriptedServer
 
 ALL = "/2/webhooks"
@@ -91,7 +92,7 @@ async def test_a_webhook_is_registered(service: ScriptedServer) -> None:
 async def test_a_url_that_the_service_would_refuse_is_not_sent(service: ScriptedServer, url: str) -> None:
     async with make_session(service) as session:
         for call in (session.webhooks.create, session.webhooks.ensure):
-            with pytest.raises(InvalidArgument, match="^url must"):
+            with pytest.raises(InvalidArgument, check=has(parameter="url")):
                 await call(url)
 
     assert service.requests == []
@@ -105,9 +106,9 @@ async def test_a_webhook_needs_a_url(service: ScriptedServer) -> None:
     nothing: Any = None
     async with make_session(service) as session:
         for call in (session.webhooks.create, session.webhooks.ensure):
-            with pytest.raises(InvalidArgument, match="^url must be given$"):
+            with pytest.raises(InvalidArgument, check=has(parameter="url")):
                 await call(nothing)
-    with pytest.raises(InvalidArgument, match="^url must be given$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="url")):
         check_url(nothing)
 
     assert service.requests == []
@@ -157,11 +158,10 @@ async def test_the_reason_of_a_refusal_is_a_code(service: ScriptedServer, name: 
     service.on("POST", ALL, build_problem(name))
 
     async with make_session(service) as session:
-        with pytest.raises(BadRequest, match="HTTP 400") as caught:
+        with pytest.raises(BadRequest, check=has(status=400)) as caught:
             await session.webhooks.create(URL)
 
     assert caught.value.has_code(name)
-    assert caught.value.status == 400
 
 
 @pytest.mark.rule("WH-10")
@@ -201,7 +201,7 @@ async def test_a_webhook_is_deleted(service: ScriptedServer) -> None:
     service.on("DELETE", f"{ALL}/1", Answer({"data": {"deleted": True}}))
     async with make_session(service) as session:
         assert (await session.webhooks.delete("1")).deleted
-        with pytest.raises(InvalidArgument, match="^webhook_id must not be empty"):
+        with pytest.raises(InvalidArgument, check=has(parameter="webhook_id")):
             await session.webhooks.delete("")
 
 
@@ -273,10 +273,9 @@ async def test_the_wait_for_a_valid_webhook_has_a_bound(service: ScriptedServer)
     service.on("PUT", f"{ALL}/1", Answer({"data": {"valid": False}}))
 
     async with make_session(service) as session:
-        with pytest.raises(WebhookInvalid, match="the webhook 1 is not valid") as caught:
+        with pytest.raises(WebhookInvalid, check=has(webhook_id="1")):
             await session.webhooks.ensure(URL, within=10)
 
-    assert caught.value.webhook_id == "1"
     assert service.clock.now() - NOW == timedelta(seconds=10)
 
 
@@ -322,18 +321,18 @@ async def test_a_replay_names_its_window_in_minutes_of_utc(service: ScriptedServ
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "rule"),
+    ("start", "end", "parameter"),
     [
-        (timedelta(hours=24, seconds=1), timedelta(), "^from_date must be at most 24 hours ago"),
-        (timedelta(hours=1), timedelta(hours=1), "^to_date must be after from_date"),
-        (timedelta(hours=1), timedelta(hours=2), "^to_date must be after from_date"),
+        (timedelta(hours=24, seconds=1), timedelta(), "from_date"),
+        (timedelta(hours=1), timedelta(hours=1), "to_date"),
+        (timedelta(hours=1), timedelta(hours=2), "to_date"),
     ],
 )
 async def test_a_window_that_cannot_be_replayed_is_not_sent(
-    service: ScriptedServer, start: timedelta, end: timedelta, rule: str
+    service: ScriptedServer, start: timedelta, end: timedelta, parameter: str
 ) -> None:
     async with make_session(service) as session:
-        with pytest.raises(InvalidArgument, match=rule):
+        with pytest.raises(InvalidArgument, check=has(parameter=parameter)):
             await session.webhooks.replay("1", from_date=NOW - start, to_date=NOW - end)
 
     assert service.requests == []
@@ -345,21 +344,20 @@ async def test_a_window_that_cannot_be_replayed_is_not_sent(
 
 async def test_a_window_needs_a_time_zone(service: ScriptedServer) -> None:
     async with make_session(service) as session:
-        with pytest.raises(InvalidArgument, match="^from_date must have a time zone"):
+        with pytest.raises(InvalidArgument, check=has(parameter="from_date")):
             await session.webhooks.replay("1", from_date=NOW.replace(tzinfo=None), to_date=NOW)
-        with pytest.raises(InvalidArgument, match="^to_date must have a time zone"):
+        with pytest.raises(InvalidArgument, check=has(parameter="to_date")):
             await session.webhooks.replay("1", from_date=NOW, to_date=NOW.replace(tzinfo=None))
-        with pytest.raises(InvalidArgument, match="^since must have a time zone"):
+        with pytest.raises(InvalidArgument, check=has(parameter="since")):
             await session.webhooks.replay_gap(NOW.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize("moment", [None, "2026-06-10T12:00:00Z", 1_781_092_800, date(2026, 6, 10)])
 async def test_a_window_consists_of_datetimes(service: ScriptedServer, moment: Any) -> None:
-    rule = "must be a datetime with a time zone$"
     async with make_session(service) as session:
-        with pytest.raises(InvalidArgument, match=f"^since {rule}"):
+        with pytest.raises(InvalidArgument, check=has(parameter="since")):
             await session.webhooks.replay_gap(moment)
-        with pytest.raises(InvalidArgument, match=f"^from_date {rule}"):
+        with pytest.raises(InvalidArgument, check=has(parameter="from_date")):
             await session.webhooks.replay("1", from_date=moment, to_date=NOW)
     assert service.requests == []
 
@@ -391,7 +389,7 @@ async def test_a_gap_is_replayed_in_two_jobs_for_its_end_must_settle(service: Sc
 
 async def test_a_gap_that_begins_in_a_later_minute_is_refused_by_its_name(service: ScriptedServer) -> None:
     for ahead in (timedelta(minutes=1), timedelta(hours=1)):
-        with pytest.raises(InvalidArgument, match="^since must not be in the future$"):
+        with pytest.raises(InvalidArgument, check=has(parameter="since")):
             await replay_gap(service, -ahead)
     assert service.requests == []
 
@@ -467,7 +465,7 @@ async def test_the_webhook_may_be_left_out_where_there_is_one(service: ScriptedS
     service.on("GET", ALL, list_webhooks(build_webhook(1), build_webhook(2, url="https://other.example.test")))
     service.on("POST", REPLAY, JOB)
     for webhook_id in (None, "3"):
-        with pytest.raises(InvalidArgument, match="^webhook_id must name"):
+        with pytest.raises(InvalidArgument, check=has(parameter="webhook_id")):
             await replay_gap(service, timedelta(hours=2), webhook_id=webhook_id)
     await replay_gap(service, timedelta(hours=2), webhook_id="2")
 
