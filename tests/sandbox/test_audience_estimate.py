@@ -59,8 +59,6 @@ async def test_one_criterion_must_be_primary(raw: RawClient) -> None:
     for criteria in ([], [COUNTRY]):
         got = await estimate(raw, {"targeting_criteria": criteria})
         assert (got.status, got.codes, got.rule) == (400, [("MISSING_PARAMETER", "targeting_criteria")], "EST-01c")
-        (error,) = got.json["errors"]
-        assert "must contain a primary criterion, with a targeting_type of BROAD_KEYWORD, CONV" in error["message"]
 
 
 @pytest.mark.rule("EST-01", "GEN-16")

