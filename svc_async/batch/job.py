@@ -21,7 +21,7 @@ from svc_async.batch.report import Report
 from svc_async.batch.settings import BatchSettings, Reading
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import Hint, InvalidArgument
-from svc_async.store.records import RecordLocation
+from svc_async.store.records import SharedSyncs
 from svc_async.value_rules import TEXT, instance_of, one_of, or_none, refuse_unknown
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "JobNote",
     "ListKind",
     "Operation",
-    "SharedSyncs",
     "SourceSpec",
     "StateLocation",
     "TargetSpec",
@@ -81,18 +80,6 @@ class ClusterClient(Protocol):
     @property
     def asynchronous(self) -> bool:
         """Whether its methods are awaited."""
-        ...
-
-
-class SharedSyncs(Protocol):
-    """The states of any number of lists; a `SharedState` is one."""
-
-    def open_sync_tables(self, target: str) -> RecordLocation:
-        """Return where the state of a list is kept.
-
-        Args:
-            target: the list and its host.
-        """
         ...
 
 

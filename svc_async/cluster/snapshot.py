@@ -108,13 +108,9 @@ def read_fragment(fragment: Fragment, *, job: Job, parts: int = 1) -> Sequence[F
 def _open_rows(opened: Any, job: Job) -> tuple[Callable[[Sequence[Any]], SnapshotSlice], object]:
     """Return what packs a slice of rows, and the rows."""
     if job.target.kind == "catalog":
-        return _pack_products, opened.products()
+        return pack_products, opened.products()
     encoder = create_encoder(job).for_rows(opened.columns)
     return lambda part: pack_users(encoder.hash(part)), opened.rows().rows
-
-
-def _pack_products(part: Sequence[Any]) -> SnapshotSlice:
-    return pack_products(list(part))
 
 
 _RETRIES = 3
@@ -147,7 +143,7 @@ async def open_snapshot(job: Job) -> AsyncGenerator[Snapshot]:
 
 
 @attrs.define
-class _ClusterSnapshot:
+class _ClusterSnapshot(Snapshot):
     """The rows of a source as the workers return them; see `Snapshot`."""
 
     client: Any

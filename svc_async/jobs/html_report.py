@@ -103,14 +103,26 @@ def read_style() -> str:
 
 def render_content(record: JobRecord) -> str:
     """Return what is on the page."""
+    report, begun = record.report, record.begun_at
     more = {name.capitalize(): number for name, number in record.more.items()}
+    counts = {words: (getattr(report, name), name) for name, words in _OUTCOMES.items()}
+    counts |= {words: (getattr(report, name), "part") for name, words in _PARTS.items() if getattr(report, name)}
+    rows = [_row(words, number, kind) for words, (number, kind) in {"Read": (report.read, ""), **counts}.items()]
+    facts = {name: _escape(value) for name, value in record.facts.items()}
+    facts |= {"Begun": f"{begun:%Y-%m-%d %H:%M:%S} UTC"} if begun is not None else {}
+    facts |= {"Worked for": format_duration(record.seconds), "Requests": f"{report.requests:,}"}
+    links = record.links.items()
+    facts |= {name: f'<a href="{_escape(url)}">{_escape(url.rpartition("/")[2])}</a>' for name, url in links}
+    listed = "\n".join(f"<dt>{_escape(name)}</dt><dd>{fact}</dd>" for name, fact in facts.items())
     parts = [
         f"<h1>{_escape(record.title)}</h1>",
-        _describe_date(record),
+        f'<p class="date"><time datetime="{begun:%Y-%m-%dT%H:%M:%SZ}">{begun:%Y-%m-%d %H:%M} UTC</time></p>'
+        if begun
+        else "",
         _describe_outcome(record),
         f'<p class="next">{_mark_code(record.advice)}</p>' if record.advice else "",
-        _section("This job", _describe_facts(record)),
-        _section("Rows", _draw_shares(record.report) + _tabulate_rows(record.report)),
+        _section("This job", f"<dl>\n{listed}\n</dl>"),
+        _section("Rows", _draw_shares(report) + _wrap_table("Rows", ("Outcome", "Rows"), rows)),
         _section("Compared with the last time", _table("Changes", ("Change", "Rows"), more), more),
         _section("Failures by reason", _table("Failures", ("Reason", "Rows"), record.reasons), record.reasons),
         _section("Over time", "\n".join(_render_charts(record))),
@@ -127,15 +139,6 @@ def _mark_code(text: str) -> str:
     """Return a sentence in which what stands between backticks is code."""
     parts = _escape(text).split("`")
     return "".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts))
-
-
-def _describe_date(record: JobRecord) -> str:
-    begun = record.begun_at
-    return (
-        f'<p class="date"><time datetime="{begun:%Y-%m-%dT%H:%M:%SZ}">{begun:%Y-%m-%d %H:%M} UTC</time></p>'
-        if begun
-        else ""
-    )
 
 
 def _describe_outcome(record: JobRecord) -> str:
@@ -181,13 +184,6 @@ def _draw_shares(report: Report) -> str:
     return f'<svg class="shares" {box} aria-hidden="true">{"".join(parts)}</svg>\n'
 
 
-def _tabulate_rows(report: Report) -> str:
-    counts = {words: (getattr(report, name), name) for name, words in _OUTCOMES.items()}
-    counts |= {words: (getattr(report, name), "part") for name, words in _PARTS.items() if getattr(report, name)}
-    rows = [_row(words, number, kind) for words, (number, kind) in {"Read": (report.read, ""), **counts}.items()]
-    return _wrap_table("Rows", ("Outcome", "Rows"), rows)
-
-
 def _section(title: str, content: str, wanted: object = True) -> str:  # noqa: FBT002 - whatever may be empty
     return f"<section>\n<h2>{_escape(title)}</h2>\n{content}\n</section>" if wanted else ""
 
@@ -208,15 +204,6 @@ def _wrap_table(caption: str, header: tuple[str, str], rows: Sequence[str]) -> s
         f'<thead><tr><th scope="col">{header[0]}</th><th scope="col" class="n">{header[1]}</th></tr></thead>\n'
         f"<tbody>\n{body}\n</tbody></table>"
     )
-
-
-def _describe_facts(record: JobRecord) -> str:
-    facts = {name: _escape(value) for name, value in record.facts.items()}
-    facts |= {"Begun": f"{record.begun_at:%Y-%m-%d %H:%M:%S} UTC"} if record.begun_at is not None else {}
-    facts |= {"Worked for": format_duration(record.seconds), "Requests": f"{record.report.requests:,}"}
-    links = record.links.items()
-    facts |= {name: f'<a href="{_escape(url)}">{_escape(url.rpartition("/")[2])}</a>' for name, url in links}
-    return "<dl>\n" + "\n".join(f"<dt>{_escape(name)}</dt><dd>{fact}</dd>" for name, fact in facts.items()) + "\n</dl>"
 
 
 def _render_charts(record: JobRecord) -> Sequence[str]:

@@ -86,25 +86,21 @@ async def run(job: Job, session: Session, *, source: ReplayableSource | None = N
         if session.state is None:
             raise InvalidArgument("state", "must be given, unless the session has a shared state")
         job = attrs.evolve(job, state=session.state)
-    list_ = _find_list(job.target, session)
+    list_: AudienceUsers | DoNotReachUsers | Products
+    if job.target.kind == "catalog":
+        list_ = session.product_catalog(str(job.target.list_id)).products
+    else:
+        account, list_id = session.account(str(job.target.account_id)), str(job.target.list_id)
+        is_audience = job.target.kind == "audience"
+        list_ = account.custom_audience(list_id).users if is_audience else account.do_not_reach_list(list_id).users
     if job.cluster is not None:
         return await list_.run_job(job)
     async with nullcontext(source) if source is not None else _open_checked(job) as opened:
         if job.journal is not None:
             digest = job.file.fingerprint or await opened.fingerprint()
-            job = attrs.evolve(
-                job, source=attrs.evolve(job.file, path=_make_absolute(job.file.path), fingerprint=digest)
-            )
+            path = _make_absolute(job.file.path)
+            job = attrs.evolve(job, source=attrs.evolve(job.file, path=path, fingerprint=digest))
         return await list_.run_job(job, _read_rows(job, opened))
-
-
-def _find_list(target: TargetSpec, session: Session) -> AudienceUsers | DoNotReachUsers | Products:
-    if target.kind == "catalog":
-        return session.product_catalog(str(target.list_id)).products
-    account = session.account(str(target.account_id))
-    if target.kind == "audience":
-        return account.custom_audience(str(target.list_id)).users
-    return account.do_not_reach_list(str(target.list_id)).users
 
 
 def _make_absolute(path: str) -> str:

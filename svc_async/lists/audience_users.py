@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import attrs
 
@@ -21,9 +21,9 @@ from svc_async.lists.operations import ListRules, Operation
 from svc_async.lists.user_list import UserList
 from svc_async.sync.audience import AudienceTarget, MemberRows
 from svc_async.sync.ledger import PartJob
-from svc_async.sync.snapshot import SliceSpill, Snapshot
-from svc_async.sync.state import check_location, check_shared, open_sync_state
-from svc_async.sync.sync import Sync
+from svc_async.sync.snapshot import Snapshot
+from svc_async.sync.state import check_shared
+from svc_async.sync.sync import run_sync
 from svc_async.users.encoding import EncodedSlices
 from svc_async.users.identifiers import IDENTIFIERS
 from svc_async.users.tables import Columns
@@ -61,6 +61,8 @@ class AudienceUsers(UserList[BatchCounts]):
 
     Contract: CAU-01 to CAU-12, `custom_audience_users.batch`.
     """
+
+    _rules: ClassVar[ListRules] = _RULES
 
     custom_audience_id: str
 
@@ -175,26 +177,18 @@ class AudienceUsers(UserList[BatchCounts]):
         return self._sync(job, members) if job.operation == "sync" else self._run(job, members, ledger)
 
     async def _sync(self, job: Job, members: Any, lifetime: timedelta | None = None) -> SyncReport:
-        state = check_location(job.state)
-        target = f"audience {self.account_id} {self.custom_audience_id} at {self._host}"
         opening = self._open_snapshot(members, job)
         del members
-        async with opening as snapshot, open_sync_state(state, target) as store:
-            with SliceSpill(store.folder) as spill:
-                return await Sync(
-                    target=AudienceTarget(
-                        send_part=self._send_part,
-                        snapshot=snapshot,
-                        spill=spill,
-                        lifetime=lifetime,
-                        settings=job.settings,
-                    ),
-                    state=store,
-                    settings=job.sync,
-                    observers=job.observers,
-                    sender=self._sender,
-                    requests=dict.fromkeys(PARTS, self._build_request()),
-                ).run()
+        return await run_sync(
+            job,
+            opening,
+            lambda snapshot, spill: AudienceTarget(
+                send_part=self._send_part, snapshot=snapshot, spill=spill, lifetime=lifetime, settings=job.settings
+            ),
+            name=f"audience {self.account_id} {self.custom_audience_id} at {self._host}",
+            sender=self._sender,
+            requests=dict.fromkeys(PARTS, self._build_request()),
+        )
 
     async def _send_part(
         self,
@@ -215,13 +209,11 @@ class AudienceUsers(UserList[BatchCounts]):
 
     @asynccontextmanager
     async def _open_snapshot(self, members: Any, job: Job) -> AsyncGenerator[Snapshot]:
-        """Open the members of a sync, here or on a cluster; a command has opened them already."""
+        """Open the members of a sync, here or on a cluster."""
         if job.cluster is not None:
             check_shared(job.state)
             async with import_cluster("snapshot").open_snapshot(job.name_files("members", members)) as snapshot:
                 yield snapshot
-        elif isinstance(members, Snapshot):
-            yield members
         else:
             async with open_members(members, self._rules.identifiers) as rows:
                 yield MemberRows(rows, job.reading)
@@ -249,10 +241,6 @@ class AudienceUsers(UserList[BatchCounts]):
         """
         operation = self._build_operation(operation_type, effective_at=effective_at, expires_at=expires_at)
         return self._stream(members, operation, options)
-
-    @property
-    def _rules(self) -> ListRules:
-        return _RULES
 
     def _build_request(self) -> Request[BatchCounts]:
         return USERS_BATCH(account_id=self.account_id, custom_audience_id=self.custom_audience_id)

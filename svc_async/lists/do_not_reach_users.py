@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import attrs
 
@@ -64,6 +64,8 @@ class DoNotReachUsers(UserList[Page[BatchCounts]]):
     Contract: DNR-01 to DNR-04, `do_not_reach_users.batch`.
     """
 
+    _rules: ClassVar[ListRules] = _RULES
+
     do_not_reach_list_id: str
 
     async def send(self, operations: Sequence[Operation]) -> Sequence[BatchCounts]:
@@ -117,10 +119,6 @@ class DoNotReachUsers(UserList[Page[BatchCounts]]):
         Contract: `do_not_reach_users.batch`.
         """
         return self._stream(members, self._build_operation(operation_type, expires_at=expires_at), options)
-
-    @property
-    def _rules(self) -> ListRules:
-        return _RULES
 
     def _build_request(self) -> Request[Page[BatchCounts]]:
         return USERS_BATCH(account_id=self.account_id, do_not_reach_list_id=self.do_not_reach_list_id)

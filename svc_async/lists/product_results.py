@@ -28,9 +28,7 @@ from svc_async.wire.route import Request, Route
 
 __all__ = ["SYNC_ROUTES", "Deletions", "Upserts"]
 
-_DONE = frozenset(
-    {ProductUpsertStatus.CREATE_SUCCESS, ProductUpsertStatus.UPDATE_SUCCESS, ProductUpsertStatus.NO_CHANGE}
-)
+_FINAL = frozenset(ProductUpsertStatus)
 
 
 # Unspecified: that the number of products holds for deletions as well, and the most bytes of a request.
@@ -101,7 +99,8 @@ class Upserts(_CatalogDestination):
                 for index, result in enumerate(found)
                 if result is not None and result.status == ProductUpsertStatus.ERROR
             },
-            [index for index, result in enumerate(found) if result is None or not _is_final(result.status)],
+            # Unspecified: what another status means than the four; such a product is sent again, and fails at last.
+            [index for index, result in enumerate(found) if result is None or result.status not in _FINAL],
         )
 
 
@@ -116,11 +115,6 @@ def _match(ids: Sequence[str], results: Sequence[ProductUpsertResult]) -> Sequen
         in_order = zip(ids, results, strict=True)
         by_id |= {name: result for name, result in in_order if result.id is None and name not in occurrences}
     return [by_id.get(product_id) for product_id in ids]
-
-
-def _is_final(status: ProductUpsertStatus) -> bool:
-    # Unspecified: what a status means that is not among the four; such a product is sent again, and fails at last.
-    return status in _DONE or status == ProductUpsertStatus.ERROR
 
 
 @attrs.frozen

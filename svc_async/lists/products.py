@@ -28,7 +28,6 @@ from svc_async.errors import InvalidArgument
 from svc_async.lists.product_codec import (
     CheckFirst,
     Encode,
-    IterableProducts,
     ProductRows,
     check_first,
     check_mapping,
@@ -43,10 +42,10 @@ from svc_async.lists.product_results import SYNC_ROUTES, Deletions, Upserts
 from svc_async.sources.rows import ArrowTable
 from svc_async.sync.catalog import CatalogTarget
 from svc_async.sync.ledger import PartJob
-from svc_async.sync.product_slices import ListedProducts, SpilledProducts
-from svc_async.sync.snapshot import SliceSpill, Snapshot
-from svc_async.sync.state import check_location, check_shared, open_sync_state
-from svc_async.sync.sync import Sync
+from svc_async.sync.product_slices import ListedProducts
+from svc_async.sync.snapshot import Snapshot
+from svc_async.sync.state import check_shared
+from svc_async.sync.sync import run_sync
 from svc_async.value_rules import PLAIN_FUNCTION, or_none
 from svc_async.wire.route import Surface
 
@@ -132,7 +131,8 @@ class Products(CatalogProducts):
 
         Args:
             products: the path of a feed, or products as in `upsert` that can be iterated again: all that the catalog
-                is to have.
+                is to have. They are read once, and kept in an unnamed temporary file: next to the state, or in the
+                folder for temporary files.
             state: what keeps what was accepted: the path of a file, one for each catalog; or a `SharedState`, where
                 several machines may run the sync: one that begins ends another one of the same catalog.
             options: see `SyncOptions` in `svc_async.batch.options`.
@@ -185,50 +185,39 @@ class Products(CatalogProducts):
         return await self._create_uploader(source, Deletions(self.product_catalog_id, self._host), job, ledger).run()
 
     async def _sync(self, job: Job, products: Any) -> SyncReport:
-        state = check_location(job.state)
-        name = f"catalog {self.product_catalog_id} at {self._host}"
-        async with self._open_rows(products, job) as rows, open_sync_state(state, name) as store:
-            with SliceSpill(store.folder) as spill:
-                return await Sync(
-                    target=CatalogTarget(
-                        list_products=self.list,
-                        send_products=lambda rows, on_result, part: self._upsert(
-                            self._describe_part(part, "upload"), rows, part.ledger, on_result
-                        ),
-                        delete_products=lambda keys, part: self._delete(
-                            self._describe_part(part, "remove"), keys, part.ledger
-                        ),
-                        snapshot=SpilledProducts(rows, spill)
-                        if isinstance(rows, Snapshot)
-                        else ListedProducts(rows, self._check_first),
-                        accepts=partial(is_valid, encode=self._encode),
-                        settings=job.settings,
-                    ),
-                    state=store,
-                    settings=job.sync,
-                    observers=job.observers,
-                    sender=self._pipeline,
-                    requests={
-                        part: build(product_catalog_id=self.product_catalog_id) for part, build in SYNC_ROUTES.items()
-                    },
-                ).run()
+        return await run_sync(
+            job,
+            self._open_snapshot(products, job),
+            lambda snapshot, spill: CatalogTarget(
+                list_products=self.list,
+                send_products=lambda rows, on_result, part: self._upsert(
+                    self._describe_part(part, "upload"), rows, part.ledger, on_result
+                ),
+                delete_products=lambda keys, part: self._delete(self._describe_part(part, "remove"), keys, part.ledger),
+                snapshot=snapshot,
+                spill=spill,
+                accepts=partial(is_valid, encode=self._encode),
+                settings=job.settings,
+            ),
+            name=f"catalog {self.product_catalog_id} at {self._host}",
+            sender=self._pipeline,
+            requests={part: build(product_catalog_id=self.product_catalog_id) for part, build in SYNC_ROUTES.items()},
+        )
 
     def _describe_part(self, part: PartJob, operation: Operation) -> Job:
         """Return the job that sends a part of a sync."""
         return Job(target=self._target, operation=operation, settings=part.settings, observers=part.observers)
 
     @asynccontextmanager
-    async def _open_rows(self, products: Any, job: Job) -> AsyncGenerator[IterableProducts | Snapshot]:
-        """Open the products of a sync, here or on a cluster; a command has opened them already."""
+    async def _open_snapshot(self, products: Any, job: Job) -> AsyncGenerator[Snapshot]:
+        """Open the products of a sync, here or on a cluster."""
         if job.cluster is not None:
             check_shared(job.state)
             async with import_cluster("snapshot").open_snapshot(job.name_files("products", products)) as snapshot:
                 yield snapshot
-        elif isinstance(products, Snapshot):
-            yield products
         else:
             async with open_products(products) as rows:
-                yield rows
+                yield ListedProducts(rows, self._check_first)
 
     def stream(self, products: ProductRows, **options: Unpack[StreamOptions]) -> Receipts[ProductUpsertResults]:
         """Create or change products, and iterate over the receipts as they come; `report` is available at any time.

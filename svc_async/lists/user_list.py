@@ -6,7 +6,7 @@ Both take operations, each with users and times. Their `ListRules` state the dif
 import abc
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, ClassVar, Generic, TypeVar, Unpack
 
 import attrs
 
@@ -56,6 +56,8 @@ class UserList(abc.ABC, Generic[T]):
         cluster_runner: runs jobs on clusters.
     """
 
+    _rules: ClassVar[ListRules]
+
     _sender: BatchSender = attrs.field(repr=False)
     account_id: str
     # Unspecified: whether the counts are of users or of operations (contract UNS-success-count-unit).
@@ -63,10 +65,6 @@ class UserList(abc.ABC, Generic[T]):
     limits: Limits = attrs.field(default=USER_LIMITS, kw_only=True, repr=False)
     sizes: JobSizes = attrs.field(factory=JobSizes, kw_only=True, repr=False)
     cluster_runner: ClusterRunner = attrs.field(factory=ClusterRunner, kw_only=True, repr=False)
-
-    @property
-    @abc.abstractmethod
-    def _rules(self) -> ListRules: ...
 
     @property
     def _host(self) -> str:
@@ -109,15 +107,21 @@ class UserList(abc.ABC, Generic[T]):
             options: see `UserApplyOptions` in `svc_async.batch.options`.
         """
         job = read_job("apply", options, UserApplyOptions.__optional_keys__, target=self._target)
-        source = self._create_reader(job.reading).read_operations(operations, self._parse)
+        parser, clock = OperationParser(self._rules), self._sender.clock
+        source = self._create_reader(job.reading).read_operations(
+            operations, lambda operation, where: parser.parse(operation, where, clock.now())
+        )
         source = attrs.evolve(source, settings=attrs.asdict(job.reading))
         return await self._create_uploader(source, job, "operations").run()
 
     async def _send(self, operations: Sequence[Operation]) -> T:
-        """Send one request, which the service accepts or refuses as a whole."""
+        """Send one request, checked as far as possible before; hashes become lower-case."""
         plain: list[Any] = to_plain([*operations], name="operations")
         if self._sender.validate:
-            plain = self._check(plain)
+            if not 1 <= len(plain) <= self.limits.operations:
+                raise self._rules.make_error("operations", f"must be 1 to {self.limits.operations:,}", "operations")
+            parser, now = OperationParser(self._rules), self._sender.clock.now()
+            plain = [parser.check_hashed(each, f"operations[{index}]", now) for index, each in enumerate(plain)]
         body = to_json(plain, name="operations")
         if self._sender.validate and len(body) > self.limits.size:
             raise self._rules.make_error("operations", f"must have at most {self.limits.size:,} bytes", "bytes")
@@ -127,16 +131,6 @@ class UserList(abc.ABC, Generic[T]):
             problem = "the service counted other users than were sent; wait two minutes, then send all of them again"
             raise make_unexpected(problem, whole, repeatable=True)  # perhaps the answer to another request
         return answer
-
-    def _check(self, operations: Sequence[Any]) -> list[Any]:
-        """Check the operations of one request as far as possible before it is sent; hashes become lower-case."""
-        if not 1 <= len(operations) <= self.limits.operations:
-            raise self._rules.make_error("operations", f"must be 1 to {self.limits.operations:,}", "operations")
-        parser, now = OperationParser(self._rules), self._sender.clock.now()
-        return [parser.check_hashed(each, f"operations[{index}]", now) for index, each in enumerate(operations)]
-
-    def _parse(self, operation: object, where: str) -> tuple[UserOperation, Sequence[object]]:
-        return OperationParser(self._rules).parse(operation, where, self._sender.clock.now())
 
     def _build_operation(self, operation_type: str, **times: datetime | None) -> UserOperation:
         return OperationParser(self._rules).build(operation_type, times, self._sender.clock.now())

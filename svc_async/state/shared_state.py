@@ -16,6 +16,7 @@ from svc_async.errors import Hint, InvalidArgument, WrongState
 from svc_async.state.migrations import check_schema, migrate
 from svc_async.store.database_url import DatabaseUrl
 from svc_async.store.postgres import DEFAULT_SCHEMA, Database, PostgresLocation
+from svc_async.store.records import SharedSyncs
 
 if TYPE_CHECKING:
     from svc_async.state.events import SharedEvents
@@ -28,7 +29,7 @@ __all__ = ["SharedState"]
 _VARIABLE = "SVC_STATE_URL"
 
 
-class SharedState:
+class SharedState(SharedSyncs):
     """Limits, journals, sync states and stores of events in PostgreSQL, for any number of processes.
 
     Hand it to whoever needs it: `Session(state=state)` shares the rate limits, `journal=state.journal("customers")`

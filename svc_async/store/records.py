@@ -4,6 +4,7 @@ Whichever bit is flipped where they are kept, reading finds it: in a record by t
 by the number of all of them, where all are read at once.
 """
 
+import abc
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -27,6 +28,7 @@ __all__ = [
     "RecordStore",
     "RecordWriter",
     "Records",
+    "SharedSyncs",
     "check_all",
     "check_each",
     "check_record",
@@ -301,3 +303,15 @@ class RecordLocation(Protocol):
     def make_damage_error(self) -> SvcError:
         """Return the error that says that the records are damaged, and what to do."""
         ...
+
+
+class SharedSyncs(abc.ABC):
+    """The states of any number of lists between two syncs."""
+
+    @abc.abstractmethod
+    def open_sync_tables(self, target: str) -> RecordLocation:
+        """Return where the state of a list is kept.
+
+        Args:
+            target: the list and its host.
+        """

@@ -2,7 +2,7 @@
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -10,14 +10,14 @@ from typing import Any
 import attrs
 
 from svc_async.ads.products import Product, ProductUpsertResult
-from svc_async.batch.report import Failure, Report
-from svc_async.batch.settings import BatchSettings
+from svc_async.batch.report import Report
 from svc_async.engine.paging import Pager
 from svc_async.sources.source import find_id
-from svc_async.sync.entries import Entries, Removal
+from svc_async.sync.entries import Removal, SelectRows
 from svc_async.sync.ledger import PartJob
-from svc_async.sync.product_slices import ProductSnapshot, find_key
-from svc_async.sync.state import Removals, SelectedRows
+from svc_async.sync.product_slices import find_key, unpack_products
+from svc_async.sync.state import Removals
+from svc_async.sync.sync import SyncTarget
 
 __all__ = ["CatalogTarget", "list_names"]
 
@@ -32,7 +32,7 @@ SendProducts = Callable[
 
 
 @attrs.frozen(kw_only=True)
-class CatalogTarget:
+class CatalogTarget(SyncTarget):
     """A catalog, and the products that it is to have.
 
     A product is identified by its `id`. It is deleted by the key that the service has given it; the state keeps the key
@@ -42,50 +42,23 @@ class CatalogTarget:
         list_products: lists the products of the catalog, as `products.list`.
         send_products: sends some.
         delete_products: deletes some by their keys.
-        snapshot: all products that it is to have.
         accepts: whether a product keeps the rules, so that it is sent.
-        settings: how rows are sent.
     """
+
+    removes_for_good = True
 
     list_products: Callable[..., Pager[Product]]
     send_products: SendProducts
     delete_products: Callable[[AsyncIterable[str], PartJob], Awaitable[Report]]
-    snapshot: ProductSnapshot = attrs.field(repr=False)
     accepts: Callable[[object], bool] = attrs.field(repr=False)
-    settings: BatchSettings = attrs.field(factory=BatchSettings)
 
-    def find_expiry(self, now: datetime) -> None:
-        """Return None: products stay until they are deleted."""
-
-    @property
-    def removes_for_good(self) -> bool:
-        """Whether a product that is deleted is lost: it is."""
-        return True
-
-    @property
-    def replaces(self) -> bool:
-        """Whether a changed product is deleted before it is sent: it is not."""
-        return False
-
-    @property
-    def find_linked(self) -> None:
-        """Nothing: a product is deleted by its own key."""
-
-    def entries(self) -> AsyncIterable[Entries]:
-        """Read the products from the start."""
-        return self.snapshot.entries()
-
-    async def find_invalid(self, upserts: SelectedRows) -> AsyncIterator[int]:
-        """Yield which of the products to send break a rule, of those that have an id; they are read again."""
-        for number, product in enumerate(self.snapshot.select(upserts)):
+    async def find_invalid(self, select: SelectRows) -> AsyncIterator[int]:
+        """Yield which of the products to send break a rule, of those that have an id."""
+        for number, product in enumerate(unpack_products(self.spill.read(select))):
             if number % _CHECKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if find_id(product) is not None and not self.accepts(product):
                 yield number
-
-    def locate(self, failure: Failure) -> Failure:
-        """Return the failure of a product with the place of its row."""
-        return self.snapshot.locate(failure)
 
     async def remove(self, removals: Removals, job: PartJob) -> Report:
         """Delete products for good."""
@@ -102,20 +75,16 @@ class CatalogTarget:
                     yield known
 
         report = await self.delete_products(read_keys(), job)
-        await self._accept_missing(removals, job.ledger.failed)
+        failed = job.ledger.failed
+        if failed:  # those that could not be deleted because they do not exist are removed
+            names = {position: _name(each) async for position, each in removals.each() if position in failed}
+            found = await self._find_keys(set(names.values()))
+            removals.record_missing(position for position, name in names.items() if name not in found)
         return report
-
-    async def _accept_missing(self, removals: Removals, failed: Collection[int]) -> None:
-        """Record as removed the products that could not be deleted because they do not exist."""
-        if not failed:
-            return
-        names = {position: _name(each) async for position, each in removals.each() if position in failed}
-        found = await self._find_keys(set(names.values()))
-        removals.record_missing(position for position, name in names.items() if name not in found)
 
     async def send(
         self,
-        upserts: SelectedRows,
+        select: SelectRows,
         job: PartJob,
         *,
         expires_at: datetime | None,  # noqa: ARG002 - products do not expire
@@ -126,7 +95,7 @@ class CatalogTarget:
             if result.id is not None and result.product_key is not None:
                 job.ledger.service_keys[find_key(result.id)] = result.product_key
 
-        return await self.send_products(self.snapshot.select(upserts), record_key, job)
+        return await self.send_products(unpack_products(self.spill.read(select)), record_key, job)
 
     async def _find_keys(self, ids: set[str]) -> Mapping[str, str]:
         """Find the service's keys of products whose answers were lost.

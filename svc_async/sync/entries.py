@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
-__all__ = ["Entries", "FindLinked", "Removal", "has_name"]
+__all__ = ["Entries", "FindLinked", "Removal", "SelectRows", "has_name"]
 
 _FIRST_NAMED_KIND = 6
 
@@ -65,6 +65,7 @@ class Removal:
     service_key: str | None = None
 
 
-FindLinked = Callable[[Sequence[Removal], Callable[[range], Sequence[int]]], Iterator[int]]
-"""Yields the positions of the rows that have what identifies one of the removals, of those rows of the snapshot that a
-function selects: it returns which of some consecutive rows are meant, counted from the first of them."""
+SelectRows = Callable[[range], Sequence[int]]
+"""Returns which of some consecutive rows of the snapshot are meant, counted from the first of them."""
+FindLinked = Callable[[Sequence[Removal], SelectRows], Iterator[int]]
+"""Yields the positions of the rows that have what identifies one of the removals, of those rows that are selected."""

@@ -4,46 +4,27 @@ import pickle
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import msgspec
 
 from svc_async.ads.products import Product
-from svc_async.batch.report import Failure
 from svc_async.batch.source import slice_rows
-from svc_async.errors import InvalidArgument
-from svc_async.sources.source import find_id
+from svc_async.sources.source import UnparsedRow, find_id
 from svc_async.sync.entries import Entries
-from svc_async.sync.snapshot import SliceSpill, Snapshot, SnapshotSlice
-from svc_async.sync.state import SelectedRows
+from svc_async.sync.snapshot import Snapshot, SnapshotSlice, require_replayable
 from svc_async.wire.writing import to_plain
 
-__all__ = ["ListedProducts", "ProductSnapshot", "SpilledProducts", "find_key", "pack_products"]
+__all__ = ["ListedProducts", "find_key", "pack_products", "unpack_products"]
 
 _KIND = 7
 """The number of products in the state; it must never change."""
 
 
-class ProductSnapshot(Protocol):
-    """All products that a catalog is to have."""
-
-    def entries(self) -> AsyncGenerator[Entries, None]:
-        """Read them from the start; it is called once."""
-        ...
-
-    def select(self, upserts: SelectedRows) -> Iterable[Product | Mapping[str, Any]]:
-        """Return those that are to be sent."""
-        ...
-
-    def locate(self, failure: Failure) -> Failure:
-        """Return the failure of a product with the place of its row."""
-        ...
-
-
 @attrs.frozen
-class ListedProducts:
-    """Products that can be iterated again, which a sync does.
+class ListedProducts(Snapshot):
+    """Products as a snapshot; they can be iterated again when the sync is repeated.
 
     Attributes:
         source: the products.
@@ -51,65 +32,46 @@ class ListedProducts:
     """
 
     source: Iterable[Product | Mapping[str, Any]] | AsyncIterable[Product | Mapping[str, Any]]
-    check_first: Callable[[object], object] | None = None
+    check_first: Callable[[object], object]
 
-    async def entries(self) -> AsyncGenerator[Entries, None]:
-        """Read them from the start."""
-        first = 0
-        async with aclosing(slice_rows(self._require_rows())) as parts:
+    async def slices(self) -> AsyncGenerator[SnapshotSlice, None]:
+        """Pack them, a slice at a time; see `Snapshot`."""
+        is_first = True
+        async with aclosing(slice_rows(require_replayable("products", self.source))) as parts:
             async for part in parts:
-                if self.check_first is not None and first == 0:
+                if is_first:
                     self.check_first(part[0])
-                yield _list_entries(part).shift(first)
-                first += len(part)
-
-    def select(self, upserts: SelectedRows) -> Iterator[Product | Mapping[str, Any]]:
-        """Select those that are to be sent, reading again from the start."""
-        return upserts.choose(self._require_rows())
-
-    def locate(self, failure: Failure) -> Failure:
-        """Return the failure itself: its position is the place of the row."""
-        return failure
-
-    def _require_rows(self) -> Iterable[Product | Mapping[str, Any]]:
-        if isinstance(self.source, Iterator) or not isinstance(self.source, Iterable):
-            raise InvalidArgument("products", "must be a file, or a list or another iterable that can be read again")
-        return self.source
+                is_first = False
+                yield pack_products(part)
 
 
-@attrs.frozen
-class SpilledProducts:
-    """Products that are read elsewhere, and kept until they are sent.
-
-    Attributes:
-        snapshot: the products.
-        spill: keeps them.
-    """
-
-    snapshot: Snapshot
-    spill: SliceSpill
-
-    async def entries(self) -> AsyncGenerator[Entries, None]:
-        """Read them, and keep them."""
-        async with aclosing(self.snapshot.slices()) as slices:
-            async for each in slices:
-                yield self.spill.add(each)
-
-    def select(self, upserts: SelectedRows) -> Iterator[Mapping[str, Any]]:
-        """Select those that are to be sent."""
-        for content, _, selected in self.spill.read(upserts.find):
-            products = pickle.loads(content)  # noqa: S301 - what `pack_products` wrote, in a file of this process
-            for index in selected:
-                yield products[index]
-
-    def locate(self, failure: Failure) -> Failure:
-        """Return the failure of a product with the place of its row."""
-        return self.snapshot.locate(failure)
-
-
-def pack_products(products: Sequence[Mapping[str, Any]]) -> SnapshotSlice:
+def pack_products(products: Iterable[Product | Mapping[str, Any]]) -> SnapshotSlice:
     """Pack a slice of products, so that exactly what was read is sent: values of any type, and rows that fail."""
-    return SnapshotSlice(len(products), _list_entries(products), pickle.dumps(products))
+    rows = [*products]
+    try:
+        content = pickle.dumps(rows)
+    except Exception:  # noqa: BLE001 - whatever a value raises that cannot be pickled
+        content = pickle.dumps([*map(_make_plain, rows)])
+    return SnapshotSlice(len(rows), _list_entries(rows), content)
+
+
+def unpack_products(slices: Iterable[tuple[bytes, range, Sequence[int]]]) -> Iterator[Mapping[str, Any] | Product]:
+    """Yield the products of slices, each given by its content, its rows, and those of them that are wanted."""
+    for content, _, selected in slices:
+        products = pickle.loads(content)  # noqa: S301 - what `pack_products` wrote, in a file of this process
+        yield from map(products.__getitem__, selected)
+
+
+def _make_plain(product: Product | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a product as values for JSON, which can be pickled; if it has none, what fails as it would."""
+    if isinstance(product, UnparsedRow):
+        return product
+    try:
+        plain: Mapping[str, Any] = to_plain(product)
+        pickle.dumps(plain)
+    except Exception:  # noqa: BLE001 - as above
+        return UnparsedRow("must contain only values that JSON can represent", find_id(product))
+    return plain
 
 
 def find_key(product_id: str) -> bytes:

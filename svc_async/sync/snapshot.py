@@ -1,18 +1,22 @@
 """The rows of a source for a sync: read once, compared, and kept on disk until they are sent."""
 
+import abc
 from array import array
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Self, TypeVar
 
 import attrs
 
 from svc_async.batch.report import Failure
-from svc_async.sync.entries import Entries
+from svc_async.errors import InvalidArgument
+from svc_async.sync.entries import Entries, SelectRows
 from svc_async.sync.pages.spill import Blobs, report_unwritable
 
-__all__ = ["SliceSpill", "Snapshot", "SnapshotSlice"]
+__all__ = ["SliceSpill", "Snapshot", "SnapshotSlice", "require_replayable"]
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -30,21 +34,31 @@ class SnapshotSlice:
     content: bytes = attrs.field(repr=False)
 
 
-@runtime_checkable
-class Snapshot(Protocol):
-    """The rows of a source, read elsewhere."""
+class Snapshot(abc.ABC):
+    """The rows of a source."""
 
+    @abc.abstractmethod
     def slices(self) -> AsyncGenerator[SnapshotSlice, None]:
         """Yield all rows in the order of the source; it is called once.
 
         Raises:
             SvcError: a part of the source could not be read.
         """
-        ...
 
     def locate(self, failure: Failure) -> Failure:
-        """Return a failure, whose position counts the rows from 0, with the file and the row that it is about."""
-        ...
+        """Return a failure, whose position counts the rows from 0, with the place of the row in the source."""
+        return failure
+
+
+def require_replayable(parameter: str, rows: Iterable[T] | AsyncIterable[T]) -> Iterable[T]:
+    """Return rows that can be iterated again: the call is repeated to finish a sync, and each time they are all.
+
+    Raises:
+        InvalidArgument: they cannot; an iterator would be empty the next time, and all rows would be removed.
+    """
+    if isinstance(rows, Iterator) or not isinstance(rows, Iterable):
+        raise InvalidArgument(parameter, "must be a file, or a list or another iterable that can be read again")
+    return rows
 
 
 class SliceSpill:
@@ -78,7 +92,7 @@ class SliceSpill:
         self._rows.append(first + part.count)
         return part.entries.shift(first)
 
-    def read(self, select: Callable[[range], Sequence[int]]) -> Iterator[tuple[bytes, range, Sequence[int]]]:
+    def read(self, select: SelectRows) -> Iterator[tuple[bytes, range, Sequence[int]]]:
         """Yield each slice of which rows are selected: its content, its rows, and those of them that are selected.
 
         Args:

@@ -17,15 +17,14 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import attrs
 
@@ -34,7 +33,7 @@ from svc_async.batch.plan import PARTS, STAGES, Part, Plan, Stage
 from svc_async.batch.sender import GRACE
 from svc_async.errors import Hint, InvalidArgument, SvcError
 from svc_async.store.file import FileFormat, FileLocation
-from svc_async.store.records import Changes, RecordLocation, RecordStore, encode
+from svc_async.store.records import Changes, RecordLocation, RecordStore, SharedSyncs, encode
 from svc_async.sync.entries import Entries, FindLinked, Removal
 from svc_async.sync.pages.compare import Delta, compare_page
 from svc_async.sync.pages.comparison import Comparison, describe_removal, select_linked
@@ -46,13 +45,12 @@ from svc_async.sync.pages.sendings import Sendings
 from svc_async.sync.pages.settlement import settle
 from svc_async.sync.pages.spill import Blobs, Spill, report_unwritable
 from svc_async.sync.sending import ClockReading, find_rest
-from svc_async.value_rules import ValueRule, has_members
+from svc_async.value_rules import instance_of
 
 __all__ = [
     "FORMAT",
     "OnPage",
     "Removals",
-    "SelectedRows",
     "SyncState",
     "check_location",
     "check_shared",
@@ -105,8 +103,6 @@ class OutcomeQueue:
         self._last[kind] += 1
         self._waiting[kind, self._last[kind]] = encode(columns)
 
-
-T = TypeVar("T")
 
 OnPage = Callable[[int, int], object]
 """Called as the pages of a state are worked on: how many are done, and of how many."""
@@ -246,7 +242,8 @@ class SyncState:
             self._about,
             pages=comparison.pages,
             rows=comparison.listed,
-            expires=NEVER if expires is None else _find_last_day(expires),
+            # the last day of which a row that expires then is on the list for some time; days count from 1970
+            expires=NEVER if expires is None else min((int(expires.timestamp()) - 1) // _DAY, NEVER - 1),
             late=self._about.late if comparison.rules.late else None,
         )
         async with self._records.transaction() as writer:
@@ -272,10 +269,6 @@ class SyncState:
                     removals = [describe_removal(page, place, each) for each, place in enumerate(places, number)]
                 yield removals
                 number += len(places)
-
-    def upserts(self, rows: Iterable[T], stage: Stage) -> Iterator[T]:
-        """Select the rows to send in a stage from the rows of the snapshot, read again from its start."""
-        return self._selection.choose(rows, stage)
 
     def find_upserts(self, rows: range, stage: Stage) -> Sequence[int]:
         """Return which of some rows of the snapshot are sent in a stage, counted from the first of them."""
@@ -451,12 +444,6 @@ def _build_plan(comparison: Comparison, found: Counter[Reason], present: int, re
     )
 
 
-def _find_last_day(expires: datetime) -> int:
-    """Return the last day of which a row that expires then is on the list for some time; days count from 1970."""
-    seconds = int(expires.astimezone(UTC).timestamp()) - 1
-    return min(seconds // _DAY, NEVER - 1)
-
-
 @attrs.frozen
 class Removals:
     """The rows to remove in a stage, some at a time; they can be iterated again.
@@ -485,27 +472,6 @@ class Removals:
         self.state.record_accepted("removals", [self.first + position for position in positions])
 
 
-@attrs.frozen
-class SelectedRows:
-    """The rows to send in a stage.
-
-    Attributes:
-        state: the state that selects them.
-        stage: the stage.
-    """
-
-    state: SyncState
-    stage: Stage
-
-    def choose(self, rows: Iterable[T]) -> Iterator[T]:
-        """Select them from the rows of the source, read again from its start."""
-        return self.state.upserts(rows, self.stage)
-
-    def find(self, rows: range) -> Sequence[int]:
-        """Return which of some consecutive rows of the source are among them, counted from the first of these."""
-        return self.state.find_upserts(rows, self.stage)
-
-
 FORMAT = FileFormat(
     kind="a sync state",
     parameter="state",
@@ -518,11 +484,7 @@ FORMAT = FileFormat(
 )
 
 
-_IS_SHARED = has_members("a shared state", "open_sync_tables")
-_STATE = ValueRule(
-    lambda value: isinstance(value, str | Path) or _IS_SHARED.accepts(value),
-    "the path of a file or a shared state, such as SharedState.open(url)",
-)
+_STATE = instance_of((str, Path, SharedSyncs), "the path of a file or a shared state, such as SharedState.open(url)")
 
 
 def check_location(location: Any) -> StateLocation:

@@ -6,25 +6,30 @@ Removals go first: the service removes whoever has an identifier, and a user who
 an earlier run may still take effect, what could cross them is sent in a second stage, when the quarantine is over.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+import abc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, ClassVar
 
 import attrs
 
+from svc_async.batch.job import Job
 from svc_async.batch.plan import STAGES, Part, Plan, Stage, SyncObservers, SyncReport, SyncSettings
 from svc_async.batch.recovery import summarize
-from svc_async.batch.report import Failure, JobPhase, Progress, Report, Wait
+from svc_async.batch.report import JobPhase, Progress, Report, Wait
 from svc_async.batch.sender import Sender
 from svc_async.batch.settings import BatchSettings
 from svc_async.clock import Clock
 from svc_async.errors import BatchError, Sent, SvcError
-from svc_async.sync.entries import Entries, FindLinked
+from svc_async.sync.entries import Entries, Removal, SelectRows
 from svc_async.sync.ledger import PartJob, SyncLedger, notify, read_clocks
-from svc_async.sync.state import OnPage, Removals, SelectedRows, SyncState
+from svc_async.sync.snapshot import SliceSpill, Snapshot
+from svc_async.sync.state import OnPage, Removals, SyncState, check_location, open_sync_state
 from svc_async.wire.route import Request
 
-__all__ = ["Sync", "SyncTarget"]
+__all__ = ["SyncTarget", "run_sync"]
 
 
 @attrs.define
@@ -37,7 +42,7 @@ class SyncCourse:
         read: how many rows of the source were read.
     """
 
-    observer: Callable[[Progress], object]
+    observer: Callable[[Progress], object] | None
     clock: Clock
     read: int = attrs.field(default=0, init=False)
     _rows: int | None = attrs.field(default=None, init=False)
@@ -64,69 +69,95 @@ class SyncCourse:
         """Return what announces each page of the state in a phase."""
         return lambda done, total: self._announce(phase=phase, phase_done=done, phase_total=total)
 
-    async def count_rows(self, snapshot: AsyncIterable[Entries]) -> AsyncIterator[Entries]:
-        """Yield rows of the source as they are read, and announce how many there were."""
-        self._announce(phase="reading")
-        async for entries in snapshot:
-            yield entries
-            self.read += len(entries.positions) + len(entries.invalid_rows)
-            self._announce(phase="reading", phase_done=self.read)
+    def announce_read(self, count: int) -> None:
+        """Announce that some rows of the source were read."""
+        self.read += count
+        self._announce(phase="reading", phase_done=self.read)
 
     def _announce(self, **changes: Any) -> None:
         now = self.clock.monotonic()
-        self.observer(attrs.evolve(self._sent, seconds=now - self._began, at=now, **changes))
+        notify(self.observer, attrs.evolve(self._sent, seconds=now - self._began, at=now, **changes))
 
 
-class SyncTarget(Protocol):
-    """The list that is made equal to a source."""
+@attrs.frozen(kw_only=True)
+class SyncTarget(abc.ABC):
+    """The list that is made equal to a source.
 
-    @property
-    def settings(self) -> BatchSettings:
-        """How rows are sent."""
-        ...
+    Attributes:
+        removes_for_good: whether a row that is removed is lost: rows are checked before that, and kept where one cannot
+            be read.
+        replaces: whether a row with another content is removed before it is sent.
+        snapshot: all rows that it is to have.
+        spill: keeps them until they are sent.
+        settings: how rows are sent.
+    """
 
-    def find_expiry(self, now: datetime) -> datetime | None:
+    removes_for_good: ClassVar[bool] = False
+    replaces: ClassVar[bool] = False
+
+    snapshot: Snapshot = attrs.field(repr=False)
+    spill: SliceSpill
+    settings: BatchSettings
+
+    def find_expiry(self, now: datetime) -> datetime | None:  # noqa: ARG002 - rows of some lists do not expire
         """Return when rows that are sent now leave the list; None for never."""
-        ...
+        return None
 
-    @property
-    def removes_for_good(self) -> bool:
-        """Whether a row that is removed is lost: rows are checked before that, and kept where one cannot be read."""
-        ...
+    def find_linked(
+        self,
+        removals: Sequence[Removal],  # noqa: ARG002 - of most lists a removal removes one row
+        select: SelectRows,  # noqa: ARG002 - likewise
+    ) -> Iterator[int]:
+        """Yield the positions of rows that the removal of others removes as well; see `FindLinked`."""
+        return iter(())
 
-    @property
-    def replaces(self) -> bool:
-        """Whether a row with another content is removed before it is sent."""
-        ...
+    def find_invalid(self, select: SelectRows) -> AsyncIterator[int]:
+        """Yield which of the rows to send break a rule, of those that have a key; positions count all of them.
 
-    def entries(self) -> AsyncIterable[Entries]:
-        """Read the source from its start; it is called once."""
-        ...
-
-    @property
-    def find_linked(self) -> FindLinked | None:
-        """Finds rows that the removal of others removes as well; None if a removal removes one row."""
-        ...
-
-    @property
-    def find_invalid(self) -> Callable[[SelectedRows], AsyncIterator[int]] | None:
-        """Yields which of the rows to send break a rule, of those that have a key; positions count all of them.
-
-        None if rows are checked as they are read.
+        Asked of lists that remove for good; rows of others are checked as they are read.
         """
-        ...
+        raise NotImplementedError
 
-    def locate(self, failure: Failure) -> Failure:
-        """Return the failure of a row, whose position counts those of the source, with the place of the row."""
-        ...
-
+    @abc.abstractmethod
     async def remove(self, removals: Removals, job: PartJob) -> Report:
         """Remove rows; positions count them, unless the ledger of the job has their numbers."""
-        ...
 
-    async def send(self, upserts: SelectedRows, job: PartJob, *, expires_at: datetime | None) -> Report:
+    @abc.abstractmethod
+    async def send(self, select: SelectRows, job: PartJob, *, expires_at: datetime | None) -> Report:
         """Send rows, which expire at a time; positions count them."""
-        ...
+
+
+async def run_sync(
+    job: Job,
+    opening: AbstractAsyncContextManager[Snapshot],
+    create: Callable[[Snapshot, SliceSpill], SyncTarget],
+    *,
+    name: str,
+    sender: Sender,
+    requests: Mapping[Part, Request[Any]],
+) -> SyncReport:
+    """Run the sync that a job describes.
+
+    Args:
+        job: the job.
+        opening: opens the rows of its source.
+        create: returns the list, given its rows and what keeps them until they are sent.
+        name: the list and its host.
+        sender: what the list sends its requests with.
+        requests: a request like those of each part.
+    """
+    state = check_location(job.state)
+    async with opening as snapshot, open_sync_state(state, name) as store:
+        with SliceSpill(store.folder) as spill:
+            return await Sync(
+                target=create(snapshot, spill),
+                state=store,
+                settings=job.sync,
+                observers=job.observers,
+                sender=sender,
+                requests=requests,
+                course=SyncCourse(job.observers.progress, sender.clock),
+            ).run()
 
 
 @attrs.frozen(kw_only=True)
@@ -140,20 +171,16 @@ class Sync:
         observers: functions that are called as it proceeds.
         sender: what the target sends its requests with.
         requests: a request like those of each part.
+        course: how far it is.
     """
 
     target: SyncTarget
     state: SyncState
-    settings: SyncSettings = attrs.field(factory=SyncSettings)
-    observers: SyncObservers = attrs.field(factory=SyncObservers)
+    settings: SyncSettings
+    observers: SyncObservers
     sender: Sender = attrs.field(repr=False)
     requests: Mapping[Part, Request[Any]]
-    _course: SyncCourse = attrs.field(
-        default=attrs.Factory(
-            lambda self: SyncCourse(self.observers.progress or _ignore, self.sender.clock), takes_self=True
-        ),
-        init=False,
-    )
+    course: SyncCourse
 
     async def run(self) -> SyncReport:
         """Compare, and apply the plan unless this is a dry run.
@@ -181,66 +208,64 @@ class Sync:
 
     async def _compare(self) -> Plan:
         plan = await self.state.compare(
-            self._course.count_rows(self.target.entries()),
+            self._read(),
             now=read_clocks(self.sender.clock),
             soon=self.sender.clock.now() + self.settings.refresh_within,
             quarantine=self.target.settings.quarantine,
             replace=self.target.replaces,
             find_linked=self.target.find_linked,
             keep_unread=self.target.removes_for_good,
-            on_settled=self._course.count_pages("settling"),
-            on_compared=self._course.count_pages("comparing"),
+            on_settled=self.course.count_pages("settling"),
+            on_compared=self.course.count_pages("comparing"),
         )
-        plan = attrs.evolve(plan, repeated=self._course.read - plan.listed - plan.invalid_rows)
-        if self.target.removes_for_good and not self.settings.dry_run and not plan.all_removals:
+        plan = attrs.evolve(plan, repeated=self.course.read - plan.listed - plan.invalid_rows)
+        if not self.target.removes_for_good:
+            return plan  # rows were checked as they were read
+        if not self.settings.dry_run and not plan.all_removals:
             return attrs.evolve(plan, is_checked=False)  # each row is checked as it is sent
-        return await self._check_rows(plan)
-
-    async def _check_rows(self, plan: Plan) -> Plan:
-        """Check the rows that are to be sent, and return the plan without those that cannot be."""
-        find_invalid = self.target.find_invalid
-        if find_invalid is None:
-            return plan
-        self._course.count_pages("checking")(0, 0)
+        self.course.count_pages("checking")(0, 0)
         found = {True: 0, False: 0}
         for stage in STAGES:
             if plan.count("upserts", stage):
                 first = plan.count_before("upserts", stage)
-                async for number in find_invalid(SelectedRows(self.state, stage)):
+                async for number in self.target.find_invalid(partial(self.state.find_upserts, stage=stage)):
                     found[self.state.is_change(self.state.find_position(first + number))] += 1
         return plan.count_invalid(additions=found[False], changes=found[True])
+
+    async def _read(self) -> AsyncIterator[Entries]:
+        """Read the rows of the source, and keep them as they are sent."""
+        self.course.announce_read(0)
+        async with aclosing(self.target.snapshot.slices()) as slices:
+            async for each in slices:
+                yield self.target.spill.add(each)
+                self.course.announce_read(each.count)
 
     async def _apply(self, plan: Plan) -> SyncReport:
         clock = self.sender.clock
         expires_at = self.target.find_expiry(clock.now())
-        await self.state.begin(expires=expires_at, on_page=self._course.count_pages("recording"))
-        self._course.begin_sending(plan)
+        await self.state.begin(expires=expires_at, on_page=self.course.count_pages("recording"))
+        self.course.begin_sending(plan)
         if plan.upserts or plan.all_removals:
             for part, sent_at in (await self.state.find_sent(self.sender.governor_id)).items():
                 self.sender.restore(self.requests[part], sent_at)
-        observers = attrs.evolve(self.observers, progress=self._course.announce_sent)
+        observers = attrs.evolve(self.observers, progress=self.course.announce_sent)
         run = _PlanRun(self.target, self.state, clock, observers, plan, expires_at)
         try:
             for stage in STAGES:
                 if plan.count("removals", stage) + plan.count("upserts", stage):
-                    await self._wait(stage)
+                    if stage == "later":
+                        rest = self.state.find_rest(read_clocks(clock), self.target.settings.quarantine)
+                        self.course.announce_wait(rest)
+                        notify(self.observers.on_wait, rest)
+                        await clock.sleep(rest)
                     await run.send(stage)
             self.state.forget_late(read_clocks(clock), self.target.settings.quarantine)
-            await self.state.settle(on_page=self._course.count_pages("settling"))
+            await self.state.settle(on_page=self.course.count_pages("settling"))
         except BatchError as error:
             raise run.describe_failure(str(error)) from error.__cause__
         except SvcError as error:
             raise run.describe_failure(f"the sync ended early: {summarize(error)}") from error
         return run.report
-
-    async def _wait(self, stage: Stage) -> None:
-        """Wait until what is sent in a stage cannot be crossed by requests of earlier runs."""
-        if stage == "later":
-            clock = self.sender.clock
-            rest = self.state.find_rest(read_clocks(clock), self.target.settings.quarantine)
-            self._course.announce_wait(rest)
-            notify(self.observers.on_wait, rest)
-            await clock.sleep(rest)
 
 
 @attrs.define
@@ -269,8 +294,8 @@ class _PlanRun:
             removals = Removals(self.state, stage, self.plan.count_before("removals", stage))
             await self._run("removals", stage, lambda job: self.target.remove(removals, job))
         if self.plan.count("upserts", stage):
-            upserts = SelectedRows(self.state, stage)
-            await self._run("upserts", stage, lambda job: self.target.send(upserts, job, expires_at=self.expires_at))
+            select = partial(self.state.find_upserts, stage=stage)
+            await self._run("upserts", stage, lambda job: self.target.send(select, job, expires_at=self.expires_at))
 
     def describe_failure(self, message: str) -> BatchError:
         """Return the error of a sync that ended early."""
@@ -282,7 +307,7 @@ class _PlanRun:
             settings=attrs.evolve(self.target.settings, ordering="key"),
             ledger=SyncLedger(self.state, self.clock, part, self.plan.count_before(part, stage)),
             tells=self.observers,
-            locate=self.target.locate,
+            locate=self.target.snapshot.locate,
             before=self._progress,
         )
         self.state.start(part, stage)
@@ -292,7 +317,3 @@ class _PlanRun:
             self._progress = job.before + job.progress
             name = "removed" if part == "removals" else "sent"
             self.report = attrs.evolve(self.report, **{name: getattr(self.report, name) + job.report})
-
-
-def _ignore(_: Progress) -> None:
-    """Tell nobody."""

@@ -11,7 +11,7 @@ from svc_async.sync.snapshot import SnapshotSlice
 from svc_async.users.digests import digest
 from svc_async.users.encoding import EncodedUsers
 from svc_async.users.identifiers import IDENTIFIERS
-from svc_async.users.packed import HashedUsers, IdentifierSet, PackedUsers, TextUsers
+from svc_async.users.packed import HashedUsers, IdentifierSet, TextUsers
 from svc_async.users.user_columns import UserColumns, find_template
 
 __all__ = ["KINDS", "find_users", "pack_users", "unpack_users"]
@@ -26,23 +26,43 @@ _KIND_TABLE = bytes([0, *map(KINDS.__getitem__, IDENTIFIERS)]).ljust(256, b"\0")
 
 def pack_users(users: UserColumns) -> SnapshotSlice:
     """Pack a slice of users."""
+    packed, members = users.pack(), digest(users)
     content = msgspec.msgpack.encode(
         (
             list(users.columns),
-            *_list_contents(users.pack()),
+            *((packed.digests, packed.present) if isinstance(packed, HashedUsers) else (packed.keys, packed.text)),
             None if isinstance(users.indexes, range) else users.indexes,
             users.invalid,
             dict(users.attributes),
             users.partly_valid,
         )
     )
-    return SnapshotSlice(len(users.indexes) + len(users.invalid), _list_entries(users), content)
+    entries = Entries(
+        positions=users.indexes,
+        ids=members.ids,
+        kinds=members.kinds.translate(_KIND_TABLE),
+        rests=members.rests,
+        names=members.names,
+        invalid_rows=sorted(users.invalid),
+        size=members.size,
+        is_linked=len(users.columns) > 1 or members.has_lists,
+    )
+    return SnapshotSlice(len(users.indexes) + len(users.invalid), entries, content)
 
 
 def unpack_users(slices: Iterable[tuple[bytes, range, Sequence[int]]]) -> Iterator[EncodedUsers]:
     """Yield the users of slices, each given by its content, its rows, and those of them that are wanted."""
     for content, rows, selected in slices:
-        yield _unpack(content, len(rows), selected)
+        names, users, indexes, invalid, attributes, partly_valid = _decode(content, len(rows))
+        if len(selected) < len(rows):
+            ranks = {index: rank for rank, index in enumerate(selected)}
+            places = [place for place, index in enumerate(indexes) if index in ranks] if invalid else selected
+            (users,) = users.distribute([places])
+            indexes = _renumber(indexes, ranks) if invalid else range(len(selected))
+            invalid = {ranks[index]: rule for index, rule in invalid.items() if index in ranks}
+            attributes = {ranks[index]: name for index, name in attributes.items() if index in ranks}
+            partly_valid = _renumber(partly_valid, ranks)
+        yield EncodedUsers(find_template(tuple(names)), users, indexes, invalid, attributes, len(partly_valid))
 
 
 def find_users(slices: Iterable[tuple[bytes, range, Sequence[int]]], identifiers: IdentifierSet) -> Iterator[int]:
@@ -55,41 +75,10 @@ def find_users(slices: Iterable[tuple[bytes, range, Sequence[int]]], identifiers
             yield from (rows[indexes[place]] for place in found if indexes[place] in wanted)
 
 
-def _list_entries(users: UserColumns) -> Entries:
-    members = digest(users)
-    return Entries(
-        positions=users.indexes,
-        ids=members.ids,
-        kinds=members.kinds.translate(_KIND_TABLE),
-        rests=members.rests,
-        names=members.names,
-        invalid_rows=sorted(users.invalid),
-        size=members.size,
-        is_linked=len(users.columns) > 1 or members.has_lists,
-    )
-
-
-def _unpack(content: bytes, count: int, selected: Sequence[int]) -> EncodedUsers:
-    names, users, indexes, invalid, attributes, partly_valid = _decode(content, count)
-    if len(selected) < count:
-        ranks = dict(zip(selected, range(count), strict=False))
-        places = [place for place, index in enumerate(indexes) if index in ranks] if invalid else selected
-        (users,) = users.distribute([places])
-        indexes = _renumber(indexes, ranks) if invalid else range(len(selected))
-        invalid = {ranks[index]: rule for index, rule in invalid.items() if index in ranks}
-        attributes = {ranks[index]: name for index, name in attributes.items() if index in ranks}
-        partly_valid = _renumber(partly_valid, ranks)
-    return EncodedUsers(find_template(tuple(names)), users, indexes, invalid, attributes, len(partly_valid))
-
-
 def _decode(content: bytes, count: int) -> tuple[Any, ...]:
     names, first, second, indexes, *others = msgspec.msgpack.decode(content)
     users = TextUsers(first, second) if isinstance(second, str) else HashedUsers(first, second)
     return names, users, range(count) if indexes is None else indexes, *others
-
-
-def _list_contents(users: PackedUsers) -> tuple[bytes, bytes | str]:
-    return (users.digests, users.present) if isinstance(users, HashedUsers) else (users.keys, users.text)
 
 
 def _renumber(indexes: Iterable[int], ranks: Mapping[int, int]) -> Sequence[int]:

@@ -11,6 +11,7 @@ from svc_async import InvalidArgument
 from svc_async.batch.job import Job, SourceSpec, TargetSpec, from_plain, to_plain
 from svc_async.batch.plan import SyncObservers, SyncSettings
 from svc_async.batch.settings import BatchSettings, Reading
+from svc_async.store.records import SharedSyncs
 
 AUDIENCE = TargetSpec(kind="audience", account_id="18ce54d4x5t", list_id="1nmth")
 CATALOG = TargetSpec(kind="catalog", list_id="c1")
@@ -130,7 +131,7 @@ def test_an_id_that_is_missing_is_named(target: TargetSpec, name: str) -> None:
 
 
 def test_a_job_of_a_process_is_detached_from_it() -> None:
-    class State:
+    class State(SharedSyncs):
         def open_sync_tables(self, target: str) -> Any:
             raise NotImplementedError
 

@@ -1,5 +1,6 @@
 import json
 from collections.abc import AsyncIterator
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -223,11 +224,14 @@ async def test_products_that_can_be_read_only_once_are_refused(catalog: Catalog)
 
 
 async def test_a_product_without_a_form_in_json_fails_by_itself(catalog: Catalog) -> None:
-    rows: list[Any] = [{"id": "a", "title": object()}, "b"]
+    rows: list[Any] = [{"id": "a", "title": object()}, "b", {"id": "c", "title": lambda: "T"}]
+    rows.append(MappingProxyType(mapping("d")))  # this one has a form, but cannot be pickled
     planned = await catalog.products.sync(rows, state=catalog.state, dry_run=True)
     report = await catalog.products.sync(rows, state=catalog.state)
 
-    assert (planned.plan.invalid_rows, report.sent.failed, report.sent.accepted) == (2, 2, 0)
+    assert (planned.plan.invalid_rows, report.sent.failed, report.sent.accepted) == (3, 3, 1)
+    assert [failure.id for failure in report.sent.failures] == ["a", None, "c"]
+    assert await catalog.held() == {"d": "9.90 EUR"}
 
 
 @pytest.mark.parametrize(

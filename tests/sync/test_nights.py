@@ -115,8 +115,9 @@ async def carry_out(
     state.start("upserts", "now")
     if plan.upserts:
         await admit(state, dice)
-    for number, row in enumerate(list(state.upserts(rows, "now"))):
-        assert row == rows[state.find_position(number)]
+    for number, position in enumerate(state.find_upserts(range(len(rows)), "now")):
+        assert position == state.find_position(number)
+        row = rows[position]
         outcome = "failed" if row is None else dice.choice(outcomes)
         if record(state, "upserts", number, outcome, dice) and row is not None:
             model.send(*row, last_day)

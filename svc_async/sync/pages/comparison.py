@@ -5,7 +5,7 @@ rows are linked: when all pages are compared, they are looked for and selected a
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import compress, repeat
 
 import attrs
@@ -136,11 +136,12 @@ class _LinkedRows:
     def search(self) -> None:
         """Look for the removals that were added and not looked for."""
         if self._removals:
-            _mark(self.marks, self._find(self._removals, self._select), 1)
+            marks = self._candidates
+            found = self._find(
+                self._removals, lambda rows: [*compress(range(len(rows)), marks[rows.start : rows.stop])]
+            )
+            _mark(self.marks, found, 1)
             self._removals = []
-
-    def _select(self, rows: range) -> Sequence[int]:
-        return list(compress(range(len(rows)), self._candidates[rows.start : rows.stop]))
 
 
 def describe_removal(page: StatePage, place: int, number: int) -> Removal:

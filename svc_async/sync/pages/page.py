@@ -111,7 +111,7 @@ def split_columns(rows: bytes | bytearray, layout: str) -> Iterator[bytes]:
         rows: the rows, one after the other.
         layout: the fields of a row as `struct` has them, such as `16s8x`.
     """
-    whole = len(rows) - len(rows) % (_size_of(layout) * _TOGETHER)
+    whole = len(rows) - len(rows) % (_compile(layout).size * _TOGETHER)
     many = _compile(layout * _TOGETHER).iter_unpack(rows[:whole])  # not views: 3.12 crashes if it collects them unread
     return chain.from_iterable(chain(many, _compile(layout).iter_unpack(rows[whole:])))
 
@@ -224,7 +224,3 @@ def _in_order(numbers: "array[int]") -> "array[int]":
 @cache
 def _compile(layout: str) -> Struct:
     return Struct(layout)
-
-
-def _size_of(layout: str) -> int:
-    return _compile(layout).size

@@ -3,11 +3,10 @@
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, chain, compress, repeat
 from types import MappingProxyType
-from typing import TypeVar
 
 import attrs
 
@@ -28,8 +27,6 @@ from svc_async.sync.pages.marks import (
 from svc_async.sync.pages.page import ID_SIZE, KEY_SIZE, REST_SIZE, DamagedState, StatePage
 
 __all__ = ["PlanOutcomes", "PlannedPage", "Selection", "apply_delta", "settle_page"]
-
-T = TypeVar("T")
 
 _BLOCK = 64
 """Rows whose numbers are counted together; a row is looked up among so many."""
@@ -59,10 +56,6 @@ class Selection:
         """Return how many rows are sent in a stage."""
         return self.codes.count(_CODES[stage])
 
-    def choose(self, rows: Iterable[T], stage: Stage) -> Iterator[T]:
-        """Select the rows of a stage from all rows."""
-        return compress(rows, self.codes.translate(_MASKS[stage]) if self.count("later") else self.codes)
-
     def find(self, rows: range, stage: Stage) -> Sequence[int]:
         """Return which of some consecutive rows are sent in a stage, counted from the first of them."""
         codes = self.codes[rows.start : rows.stop]
@@ -76,7 +69,7 @@ class Selection:
         spread, first = bytearray(len(self.codes)), 0
         for stage in STAGES:
             count = self.count(stage)
-            positions = self.choose(range(len(self.codes)), stage)
+            positions = compress(range(len(self.codes)), self.codes.translate(_MASKS[stage]))
             deque(map(spread.__setitem__, positions, memoryview(outcomes)[first : first + count]), 0)
             first += count
         return spread

@@ -67,9 +67,22 @@ class Sendings:
 
     async def admit(self, now: ClockReading) -> None:
         """Note that a request is about to be sent."""
-        if self._allowance is None or not self._allowance.covers(now):
-            self._allowance = await self._write_note(now, self._allowance)
-        self._allowance.sent += 1
+        last = self._allowance
+        if last is None or not last.covers(now):
+            if self._moments is None:
+                self._moments = {number: moment for number, (_, moment, _, _) in await self._read_sent()}
+            moment, moments = now.now.timestamp(), self._moments
+            outdated = [number for number, each in moments.items() if not moment - LONGEST_WINDOW <= each <= moment]
+            changes: dict[Key, bytes | None] = {} if last is None else self._describe_count(last, last.sent)
+            changes |= dict.fromkeys(("sent", number) for number in outdated)
+            last = Allowance(max(moments, default=0) + 1, now) if last is None else last.renew(now)
+            changes |= self._describe_count(last, last.most)
+            await self._store.commit(changes | self._describe_sending(now.note, PartEnd.NONE))
+            for number in outdated:
+                del moments[number]
+            moments[last.number] = moment
+            self._allowance = last
+        last.sent += 1
 
     def check_sendable(self, now: ClockReading) -> None:
         """Make sure that the last note is not too old for a request to go out.
@@ -116,25 +129,6 @@ class Sendings:
             yield
         except (LookupError, ValueError, OverflowError, OSError):  # OSError: a time that the system cannot represent
             raise self._location.make_damage_error() from None
-
-    async def _write_note(self, now: ClockReading, last: Allowance | None) -> Allowance:
-        moment, moments = now.now.timestamp(), await self._read_moments()
-        outdated = [number for number, each in moments.items() if not moment - LONGEST_WINDOW <= each <= moment]
-        allowance = Allowance(max(moments, default=0) + 1, now) if last is None else last.renew(now)
-        changes: dict[Key, bytes | None] = {} if last is None else self._describe_count(last, last.sent)
-        changes |= dict.fromkeys(("sent", number) for number in outdated)
-        changes |= self._describe_count(allowance, allowance.most)
-        await self._store.commit(changes | self._describe_sending(now.note, PartEnd.NONE))
-        for number in outdated:
-            del moments[number]
-        moments[allowance.number] = moment
-        return allowance
-
-    async def _read_moments(self) -> dict[int, float]:
-        """Return when each note was written that is stored."""
-        if self._moments is None:
-            self._moments = {number: moment for number, (_, moment, _, _) in await self._read_sent()}
-        return self._moments
 
     async def _read_sent(self) -> Sequence[tuple[int, tuple[int, float, int, str]]]:
         return await self._store.read("sent", tuple[int, float, int, str])

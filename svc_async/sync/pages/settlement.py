@@ -12,7 +12,7 @@ from svc_async.batch.plan import PARTS, STAGES, Part, Stage
 from svc_async.sync.pages.marks import Action, RowOutcome
 from svc_async.sync.pages.page import DamagedState, StatePage
 from svc_async.sync.pages.planned import PlannedPage, PlanOutcomes, Selection, settle_page
-from svc_async.sync.pages.records import About, RecordedOutcome, StateRecords
+from svc_async.sync.pages.records import About, StateRecords
 from svc_async.sync.pages.sendings import PartEnd, Sending
 
 __all__ = ["settle"]
@@ -46,7 +46,10 @@ async def settle(
         on_page: called with each page: how many are done, and of how many.
     """
     indexes = await records.list_planned(about.pages)
-    removals = await _count_removals(records, about.pages, indexes)
+    removals = Counter[Stage]()
+    for index in indexes:
+        removals.update((await records.read_plan(index, about.pages)).count_removals())
+        await asyncio.sleep(0)
     selection = Selection(await records.read_selection())
     counts: Mapping[Part, Mapping[Stage, int]] = {
         "removals": removals,
@@ -77,22 +80,22 @@ async def settle(
     return about
 
 
-async def _count_removals(records: StateRecords, pages: int, indexes: Sequence[int]) -> Mapping[Stage, int]:
-    counts = Counter[Stage]()
-    for index in indexes:
-        counts.update((await records.read_plan(index, pages)).count_removals())
-        await asyncio.sleep(0)
-    return counts
-
-
 async def _collect_outcomes(
     records: StateRecords, counts: Mapping[Part, Mapping[Stage, int]], begun: Sequence[Sending]
 ) -> Mapping[Part, bytearray]:
     """Return the outcomes of the rows of each part, by number."""
     outcomes: dict[Part, bytearray] = {part: bytearray(sum(counts[part].values())) for part in PARTS}
     async for recorded in records.read_outcomes():
+        known, numbers = outcomes[recorded.part], recorded.numbers
         with records.report():
-            _note_outcome(outcomes[recorded.part], recorded)
+            if isinstance(numbers, range) and not 0 <= numbers.start <= numbers.stop <= len(known):
+                raise DamagedState
+            if recorded.outcome == RowOutcome.UNKNOWN:  # says nothing about a row of which more is known
+                numbers = [number for number in numbers if not known[number]]
+            if isinstance(numbers, range):
+                known[numbers.start : numbers.stop] = bytes([recorded.outcome]) * len(numbers)
+            else:
+                deque(map(known.__setitem__, numbers, repeat(recorded.outcome)), 0)
     meanings = {(each.part, each.stage): _MEANING[each.ended] for each in begun}
     for part in PARTS:
         first = 0
@@ -101,18 +104,6 @@ async def _collect_outcomes(
             outcomes[part][rows] = outcomes[part][rows].translate(meanings.get((part, stage), _NOT_BEGUN))
             first = rows.stop
     return outcomes
-
-
-def _note_outcome(known: bytearray, recorded: RecordedOutcome) -> None:
-    numbers = recorded.numbers
-    if isinstance(numbers, range) and not 0 <= numbers.start <= numbers.stop <= len(known):
-        raise DamagedState
-    if recorded.outcome == RowOutcome.UNKNOWN:  # says nothing about a row of which more is known
-        numbers = [number for number in numbers if not known[number]]
-    if isinstance(numbers, range):
-        known[numbers.start : numbers.stop] = bytes([recorded.outcome]) * len(numbers)
-    else:
-        deque(map(known.__setitem__, numbers, repeat(recorded.outcome)), 0)
 
 
 def _set_service_keys(page: StatePage, planned: PlannedPage, service_keys: Mapping[bytes, bytes]) -> bool:

@@ -142,9 +142,17 @@ class Spill:
         """Add rows of the snapshot, which come after those that were added before."""
         if not entries.positions:
             return
-        records = encode_records(entries, self._locate(entries))
-        heads = records[::RECORD_SIZE] if self.buckets <= _BYTES else _read_heads(records)
-        table = self._table
+        rests = entries.rests
+        if entries.names:  # which are written apart; the record says where
+            bounds = accumulate(map(len, entries.names), initial=self._names.add(b"".join(entries.names)))
+            rests = bytearray(rests or bytes(REST_SIZE * len(entries.names)))
+            for row, (first, end) in enumerate(pairwise(bounds)):
+                if has_name(entries.kinds[row]):
+                    rests[REST_SIZE * row : REST_SIZE * (row + 1)] = _LOCATION.pack(first, end - first)
+        records, table = encode_records(entries, rests), self._table
+        heads: Sequence[int] = records[::RECORD_SIZE]  # the first byte of each key, or as a number the first two
+        if self.buckets > _BYTES:
+            heads = unpack_numbers("H", memoryview(records).cast("H")[:: RECORD_SIZE // 2].tobytes())
         for head, record in zip(heads, split_columns(records, f"{RECORD_SIZE}s"), strict=True):
             table[head](record)
         self._listed += len(entries.positions)
@@ -173,23 +181,6 @@ class Spill:
     def read_name(self, rest: bytes) -> bytes:
         """Return the name of a row, given what its record has in place of the rest of a hash."""
         return self._names.read(*_LOCATION.unpack(rest))
-
-    def _locate(self, entries: Entries) -> bytes | bytearray:
-        """Write names, and return where they are."""
-        if not entries.names:
-            return entries.rests
-        start = self._names.add(b"".join(entries.names))
-        bounds = accumulate(map(len, entries.names), initial=start)
-        rests = bytearray(entries.rests or bytes(REST_SIZE * len(entries.names)))
-        for row, (first, end) in enumerate(pairwise(bounds)):
-            if has_name(entries.kinds[row]):
-                rests[REST_SIZE * row : REST_SIZE * (row + 1)] = _LOCATION.pack(first, end - first)
-        return rests
-
-
-def _read_heads(records: bytes | bytearray) -> Sequence[int]:
-    """Return the first two bytes of each key as a number, the lowest first."""
-    return unpack_numbers("H", memoryview(records).cast("H")[:: RECORD_SIZE // 2].tobytes())
 
 
 _KEPT_BYTES = 2**22

@@ -87,11 +87,11 @@ def _believe_gateways() -> None:
 
 
 def _add_without_removal() -> None:
-    _change(AudienceTarget, "replaces", property(lambda _: False))
+    _change(AudienceTarget, "replaces", False)
 
 
 def _ignore_shared_identifiers() -> None:
-    _change(AudienceTarget, "find_linked", None)
+    _change(AudienceTarget, "find_linked", lambda *_: iter(()))
 
 
 def _trust_doubt() -> None:
