@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +19,7 @@ from svc_async.handles import CustomAudienceHandle
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.users.tables import Rows
+from tests.support.errors import has
 from tests.support.fake_service import FakeService
 from tests.support.tasks import wait_until
 from tests.support.user_operations import build_delete, build_update, hash_value, make_emails
@@ -74,77 +74,71 @@ async def test_send_raises_what_the_service_says(sandbox: Sandbox, audience: Cus
 async def test_send_names_what_has_no_form_in_json(audience: CustomAudienceHandle) -> None:
     operation = build_update({"email": [hash_value("a")]})
     operation["params"]["users"][0]["email"] = b"bytes"
-    with pytest.raises(
-        InvalidArgument, match=r"^operations\[0\]\.params\.users\[0\]\.email must be a string, not bytes"
-    ):
+    with pytest.raises(InvalidArgument, check=has(parameter="operations[0].params.users[0].email")):
         await audience.users.send([operation])
 
 
 @pytest.mark.rule("CAU-12")
 async def test_send_verifies_the_counts(sandbox: Sandbox, audience: CustomAudienceHandle) -> None:
     sandbox.faults.on("POST", USERS).once().do(Fault.partial_counts(success=1, total=1))
-    with pytest.raises(
-        UnexpectedAnswer, match=r"counted other users than were sent; wait two minutes.*\(HTTP 200\)"
-    ) as caught:
+    with pytest.raises(UnexpectedAnswer, check=has(status=200)) as caught:
         await audience.users.send([build_update({"email": [hash_value("a")]}, {"email": [hash_value("b")]})])
     assert b'"success_count":1' in caught.value.body
 
 
 @pytest.mark.rule("CAU-04", "CAU-05", "CAU-06b", "CAU-07", "CAU-08")
 @pytest.mark.parametrize(
-    ("operations", "parameter", "rule"),
+    ("operations", "parameter", "rule_ids"),
     [
-        ([], "operations", "CAU-01b"),
-        ([build_update({"email": [hash_value("a")]})] * 2501, "operations", "CAU-01b"),
-        ([build_update({"partner_user_id": ["x" * 2_500_000]})] * 2, "operations", "CAU-02"),
-        ([{"operation_type": "Upsert", "params": {"users": []}}], "operations[0].operation_type", "CAU-04"),
-        ([{"params": {"users": []}}], "operations[0].operation_type", "CAU-04"),
-        ([{"operation_type": "Update"}], "operations[0].params", "object"),
-        ([{"operation_type": "Update", "params": {}}], "operations[0].params.users", "array"),
-        ([{"operation_type": "Update", "params": {"users": "ab"}}], "operations[0].params.users", "array"),
-        ([build_update({}), "x"], "operations[0].params.users[0]", "at least one"),
-        (["x"], "operations[0]", "object"),
-        ([build_update({"email": [hash_value("a")]}, {"mail": ["x"]})], "operations[0].params.users[1]", "no keys but"),
-        ([build_update({"email": ["a@b.de"]})], "operations[0].params.users[0].email", "SHA-256"),
-        ([build_update({"email": [hash_value("a")[:-1]]})], "operations[0].params.users[0].email", "SHA-256"),
+        ([], "operations", ("CAU-01b",)),
+        ([build_update({"email": [hash_value("a")]})] * 2501, "operations", ("CAU-01b",)),
+        ([build_update({"partner_user_id": ["x" * 2_500_000]})] * 2, "operations", ("CAU-02",)),
+        ([{"operation_type": "Upsert", "params": {"users": []}}], "operations[0].operation_type", ("CAU-04",)),
+        ([{"params": {"users": []}}], "operations[0].operation_type", ("CAU-04",)),
+        ([{"operation_type": "Update"}], "operations[0].params", ()),
+        ([{"operation_type": "Update", "params": {}}], "operations[0].params.users", ("CAU-05",)),
+        ([{"operation_type": "Update", "params": {"users": "ab"}}], "operations[0].params.users", ("CAU-05",)),
+        ([build_update({}), "x"], "operations[0].params.users[0]", ()),
+        (["x"], "operations[0]", ()),
+        ([build_update({"email": [hash_value("a")]}, {"mail": ["x"]})], "operations[0].params.users[1]", ()),
+        ([build_update({"email": ["a@b.de"]})], "operations[0].params.users[0].email", ("CAU-08",)),
+        ([build_update({"email": [hash_value("a")[:-1]]})], "operations[0].params.users[0].email", ("CAU-08",)),
         (
             [{"operation_type": "Update", "params": {"users": [{"email": hash_value("a")}]}}],
             "operations[0].params.users[0].email",
-            "array",
+            ("CAU-07",),
         ),
-        ([build_update({"email": []})], "operations[0].params.users[0]", "at least one"),
-        ([build_update({"partner_user_id": [" "]})], "operations[0].params.users[0].partner_user_id", "text"),
+        ([build_update({"email": []})], "operations[0].params.users[0]", ()),
+        ([build_update({"partner_user_id": [" "]})], "operations[0].params.users[0].partner_user_id", ("CAU-08",)),
         (
             [build_update({"email": [hash_value("a")]}, effective_at=LATER, expires_at=LATER)],
             "operations[0].params.expires_at",
-            "later than effective_at",
+            ("CAU-06b",),
         ),
         (
             [build_update({"email": [hash_value("a")]}, expires_at="2001-01-01T00:00:00Z")],
             "operations[0].params.expires_at",
-            "later than now: it is past",
+            ("CAU-06b",),
         ),
         (
             [build_update({"email": [hash_value("a")]}, expires_at="soon")],
             "operations[0].params.expires_at",
-            "ISO 8601",
+            ("CAU-06",),
         ),
-        ([build_update({"email": [hash_value("a")]}, expires_at=5)], "operations[0].params.expires_at", "a time"),
+        ([build_update({"email": [hash_value("a")]}, expires_at=5)], "operations[0].params.expires_at", ("CAU-06",)),
         (
             [build_update({"email": [hash_value("a")]}, expires_at="2030-01-01T00:00:00")],
             "operations[0].params.expires_at",
-            "time zone",
+            ("GEN-12",),
         ),
     ],
 )
 async def test_send_names_the_broken_rule_and_never_the_value(
-    users: AudienceUsers, service: FakeService, operations: list[Any], parameter: str, rule: str
+    users: AudienceUsers, service: FakeService, operations: list[Any], parameter: str, rule_ids: tuple[str, ...]
 ) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter=parameter, rule_ids=rule_ids)) as caught:
         await users.send(operations)
 
-    assert caught.value.parameter == parameter
-    assert re.search(rule, f"{caught.value} {caught.value.rule_ids}")
     assert "a@b.de" not in str(caught.value)
     assert service.bodies == []
 
@@ -203,12 +197,13 @@ async def test_operations_are_applied_in_their_order(sandbox: Sandbox, audience:
 
 
 async def test_a_malformed_operation_ends_the_reading(audience: CustomAudienceHandle) -> None:
-    with pytest.raises(BatchError, match=r"operations\[1\].operation_type") as caught:
+    with pytest.raises(BatchError) as caught:
         await audience.users.apply(
             [build_update({"email": ["a@b.de"]}), {"operation_type": "x", "params": {"users": []}}]
         )
 
     assert isinstance(caught.value.__cause__, InvalidArgument)
+    assert caught.value.__cause__.parameter == "operations[1].operation_type"
     assert (caught.value.report.read, caught.value.report.accepted) == (1, 1)
 
 
@@ -365,6 +360,6 @@ async def test_rows_with_times_expire(sandbox: Sandbox, audience: CustomAudience
 async def test_times_are_checked_before_anything_is_read(
     users: AudienceUsers, service: FakeService, times: Any
 ) -> None:
-    with pytest.raises(InvalidArgument, match="expires_at"):
+    with pytest.raises(InvalidArgument, check=has(parameter="expires_at")):
         await users.upload(iter(make_emails(1)), **times)
     assert service.bodies == []

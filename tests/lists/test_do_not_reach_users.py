@@ -1,6 +1,5 @@
 """The users of a do-not-reach list: what differs from those of an audience; over a socket against the sandbox."""
 
-import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -22,6 +21,7 @@ from svc_async.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.session import Session
 from svc_async.users.tables import Rows
+from tests.support.errors import has
 from tests.support.user_operations import build_delete, build_update, hash_value, make_emails
 
 USERS = "*/do_not_reach_lists/*/users"
@@ -73,7 +73,7 @@ async def test_send_verifies_the_sum_of_the_counts(
 ) -> None:
     success, total = counts
     sandbox.faults.on("POST", USERS).once().do(Fault.partial_counts(success=success, total=total))
-    with pytest.raises(UnexpectedAnswer, match=r"counted other users than were sent; wait two minutes.*\(HTTP 200\)"):
+    with pytest.raises(UnexpectedAnswer, check=has(status=200)):
         await users.send([build_update({"email": [hash_value("a")]}, {"email": [hash_value("b")]})])
 
 
@@ -82,41 +82,39 @@ SOON = datetime(2001, 1, 1, tzinfo=UTC)
 
 @pytest.mark.rule("DNR-01", "DNR-03", "DNR-04")
 @pytest.mark.parametrize(
-    ("operation", "parameter", "rule"),
+    ("operation", "parameter", "rule_ids"),
     [
         (
             build_update({"handle": [hash_value("a")]}),
             "operations[0].params.users[0]",
-            "no keys but email, phone_number",
+            (),
         ),
-        (build_update({"email": ["a@b.de"]}), "operations[0].params.users[0].email", "SHA-256.*DNR-03"),
+        (build_update({"email": ["a@b.de"]}), "operations[0].params.users[0].email", ("DNR-03",)),
         (
             build_update({"email": [hash_value("a")]}, effective_at=SOON),
             "operations[0].params",
-            "no keys but users, expires_at",
+            (),
         ),
         (
             build_update({"email": [hash_value("a")]}, expires_at=SOON),
             "operations[0].params.expires_at",
-            "later than now.*DNR-04",
+            ("DNR-04",),
         ),
         (
             build_update({"email": [hash_value("a")]}, expires_at="2100-01-01T00:00:00Z"),
             "operations[0].params.expires_at",
-            "within 13 months",
+            ("DNR-04",),
         ),
-        ({"operation_type": "Add", "params": {"users": []}}, "operations[0].operation_type", "DNR-01"),
-        ({"operation_type": "Update", "params": {}}, "operations[0].params.users", "array.*DNR-01"),
+        ({"operation_type": "Add", "params": {"users": []}}, "operations[0].operation_type", ("DNR-01",)),
+        ({"operation_type": "Update", "params": {}}, "operations[0].params.users", ("DNR-01",)),
     ],
 )
 async def test_send_names_the_broken_rule(
-    sandbox: Sandbox, users: DoNotReachUsers, operation: Any, parameter: str, rule: str
+    sandbox: Sandbox, users: DoNotReachUsers, operation: Any, parameter: str, rule_ids: tuple[str, ...]
 ) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter=parameter, rule_ids=rule_ids)):
         await users.send([operation])
 
-    assert caught.value.parameter == parameter
-    assert re.search(rule, f"{caught.value} {caught.value.rule_ids}")
     assert read_list(sandbox) == set()
 
 
@@ -151,7 +149,7 @@ async def test_only_emails_and_phone_numbers_are_accepted(sandbox: Sandbox, user
     ]
     assert read_list(sandbox) == {hash_value("a@b.de"), hash_value("+4930123456")}
 
-    with pytest.raises(InvalidArgument, match="must be among email, phone_number"):
+    with pytest.raises(InvalidArgument, check=has(parameter="columns")):
         await users.upload(Rows(("handle",), [("a",)]))
 
 
@@ -171,7 +169,7 @@ async def test_a_given_end_is_sent_and_the_default_one_is_within_the_bound(
     assert timedelta(days=27) < second.expires_at - year < timedelta(days=32)
 
     for wrong in (now, now + timedelta(days=500), datetime(2030, 1, 1)):  # noqa: DTZ001 - the mistake
-        with pytest.raises(InvalidArgument, match="expires_at"):
+        with pytest.raises(InvalidArgument, check=has(parameter="expires_at")):
             await users.upload(make_emails(1), expires_at=wrong)
 
 
@@ -223,12 +221,11 @@ async def test_refused_operations_are_isolated(sandbox: Sandbox, users: DoNotRea
 async def test_a_job_on_a_cluster_is_told_its_list_and_reads_files_only(users: DoNotReachUsers) -> None:
     runner, cluster = ClusterCalls(), cast("Any", object())
     users = attrs.evolve(users, cluster_runner=runner)
-    with pytest.raises(InvalidArgument, match="^cluster "):
+    with pytest.raises(InvalidArgument, check=has(parameter="cluster")):
         await users.upload("users.csv", cluster=cluster)
     (call,) = runner.calls
     assert call.target == TargetSpec(kind="do_not_reach_list", account_id=users.account_id, list_id=LIST)
     assert call.source == SourceSpec(path="users.csv")
-    with pytest.raises(InvalidArgument, match="^members must be a path") as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter="members")):
         await users.upload([{"email": "a@example.org"}], cluster=cluster)
-    assert caught.value.parameter == "members"
     assert runner.calls == [call]

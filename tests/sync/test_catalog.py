@@ -12,6 +12,7 @@ from svc_async.batch.plan import SyncReport
 from svc_async.batch.report import Failure
 from svc_async.errors import UnusableFile
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
+from tests.support.errors import has
 from tests.support.files import Write
 from tests.support.sync_states import EVERYWHERE
 
@@ -197,7 +198,7 @@ async def test_a_listing_that_fails_ends_the_sync_with_a_report(catalog: Catalog
         await catalog.sync(row("a"), row("b"))
     sandbox.faults.on("GET", PRODUCTS).do(Fault.http(403))
 
-    with pytest.raises(BatchError, match="the sync ended early") as caught:
+    with pytest.raises(BatchError) as caught:
         await catalog.sync(row("b"))
 
     assert isinstance(caught.value.report, SyncReport)
@@ -219,7 +220,7 @@ async def test_products_may_be_mappings_or_records(catalog: Catalog) -> None:
 
 
 async def test_products_that_can_be_read_only_once_are_refused(catalog: Catalog) -> None:
-    with pytest.raises(InvalidArgument, match="products must be a file, or a list or another iterable"):
+    with pytest.raises(InvalidArgument, check=has(parameter="products")):
         await catalog.products.sync(iter([{"id": "a"}]), state=catalog.state)
 
 
@@ -273,7 +274,7 @@ async def test_by_default_a_fifth_of_the_catalog_may_be_deleted(catalog: Catalog
     await catalog.sync(*map(row, names))
 
     feed = catalog.write("\n".join([HEADER, *map(row, names[3:])]))
-    with pytest.raises(InvalidArgument, match="max_removal_share is 20%, but 3 of the 10 rows"):
+    with pytest.raises(InvalidArgument, check=has(parameter="max_removal_share")):
         await catalog.products.sync(feed, state=catalog.state)
 
     assert len(await catalog.held()) == 10
@@ -284,13 +285,13 @@ async def test_the_state_of_another_host_is_refused(catalog: Catalog) -> None:
     await catalog.sync(row("a"))
     async with Sandbox() as other, Session.sandbox(other) as session:
         products = session.product_catalog(catalog.products.product_catalog_id).products
-        with pytest.raises(UnusableFile, match="one of another host"):
+        with pytest.raises(UnusableFile, check=has(path=str(catalog.state))):
             await products.sync([mapping("a")], state=catalog.state)
 
 
 async def test_a_feed_whose_products_are_refused_deletes_nothing(catalog: Catalog) -> None:
     await catalog.sync(row("a"), row("b"), row("c"))
     feed = catalog.write("\n".join([HEADER, row("a", "cheap"), row("b", "cheap")]))
-    with pytest.raises(InvalidArgument, match="2 of 2 rows .* cannot be sent"):
+    with pytest.raises(InvalidArgument, check=has(parameter="max_removal_share")):
         await catalog.products.sync(feed, state=catalog.state, max_removal_share=0.5, quarantine=0.0)
     assert await catalog.held() == dict.fromkeys("abc", "9.90 EUR")

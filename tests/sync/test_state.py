@@ -12,6 +12,7 @@ from svc_async.sync.entries import Entries
 from svc_async.sync.pages.page import find_page
 from svc_async.sync.sending import ClockReading
 from svc_async.sync.state import SyncState, check_shared
+from tests.support.errors import has
 from tests.support.files import limit_memory
 from tests.support.sync_states import (
     HASHED,
@@ -281,7 +282,7 @@ async def test_a_settlement_that_cannot_write_temporary_files_says_so(
             state.record_service_keys({key_of(name): service_key})
         state.record_accepted("upserts", range(len(keys)))
         folder.rmdir()
-        with pytest.raises(UnusableFile, match="cannot hold temporary files: No such file or directory"):
+        with pytest.raises(UnusableFile, check=has(path=str(folder))):
             await state.settle()
         folder.mkdir()
         await compare(state, {}, kind=NAMED)
@@ -294,7 +295,7 @@ async def test_a_snapshot_that_removes_too_much_is_stopped(open_state: OpenState
         await sync(state, dict.fromkeys(range(10), 1))
         plan = await compare(state, dict.fromkeys(range(7), 1))
         plan.check(0.3)
-        with pytest.raises(InvalidArgument, match=r"3 of the 10 rows on the list \(30\.0%\) would be removed"):
+        with pytest.raises(InvalidArgument, check=has(parameter="max_removal_share")):
             plan.check(0.29)
         assert (await compare(state, {})).removal_share == 1.0
         (await compare(state, {})).check(1)
@@ -328,7 +329,7 @@ async def test_a_request_that_took_effect_long_ago_delays_nothing_after_another_
 
 
 def test_a_sync_on_a_cluster_is_refused_with_a_state_in_a_file(path: Path) -> None:
-    with pytest.raises(InvalidArgument, match=r"^state must be the shared state where cluster= is given"):
+    with pytest.raises(InvalidArgument, check=has(parameter="state")):
         check_shared(path)
 
 
