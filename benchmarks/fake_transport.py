@@ -10,12 +10,13 @@ from svc_async.auth.authorization import authorization, identity
 from svc_async.auth.credentials import UserCredentials
 from svc_async.clock import Clock, SystemClock
 from svc_async.engine.pipeline import Pipeline
-from svc_async.engine.retry import Retries, RetryBudget
+from svc_async.engine.retry import Retries
 from svc_async.engine.transport import Transport, WireRequest
 from svc_async.governor.governor import Governor
 from svc_async.governor.limits import LIMITS, Limit
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer
+from svc_async.wire.outcome import RetryBudget
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Blocks
 

@@ -25,7 +25,7 @@ from svc_async.clock import Clock, SystemClock
 from svc_async.engine.memory import MEMORY, MemoryBudget
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
-from svc_async.engine.retry import Retries, RetryBudget
+from svc_async.engine.retry import Retries
 from svc_async.engine.transport import MAX_ANSWER_BYTES, Connector, Timeouts, Transport
 from svc_async.errors import Hint, InvalidArgument
 from svc_async.governor.governor import Governor
@@ -43,6 +43,7 @@ from svc_async.value_rules import (
     or_none,
 )
 from svc_async.wire.base_urls import Endpoints, proxy_url
+from svc_async.wire.outcome import RetryBudget
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Surface
 

@@ -5,8 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 import attrs
 
-from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.operations import Limits, OperationGroup
+from svc_async.batch.packing.batch import Batch, Limits, OperationGroup
 from svc_async.errors import ErrorDetail
 from svc_async.wire.route import Request
 

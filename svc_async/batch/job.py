@@ -25,7 +25,6 @@ from svc_async.store.records import SharedSyncs
 from svc_async.value_rules import TEXT, instance_of, one_of, or_none, refuse_unknown
 
 __all__ = [
-    "ClusterClient",
     "ClusterRunner",
     "Job",
     "JobNote",
@@ -203,7 +202,7 @@ class Job:
     note: JobNote = attrs.field(factory=JobNote)
     observers: SyncObservers = attrs.field(factory=SyncObservers)
     journal: JournalPath | None = None
-    cluster: ClusterClient | None = None
+    cluster: object = None
     shards: int | None = None
 
     def __attrs_post_init__(self) -> None:

@@ -67,9 +67,8 @@ from svc_async.batch.recovery import (
     request_id_of,
     says_nothing_of_rows,
     summarize,
-    write_receipt,
 )
-from svc_async.batch.report import Receipt
+from svc_async.batch.report import Failure, Receipt
 from svc_async.errors import ErrorDetail, SvcError
 from svc_async.wire.outcome import may_have_worked
 
@@ -400,7 +399,7 @@ class Lane:
         in_doubt: Batch | None = None,
     ) -> Command:
         names = self.policy.name_rows(batch) if refused else ()
-        receipt = write_receipt(batch, refused, names, request_id=request_id, attempts=self.attempts)
+        receipt = _write_receipt(batch, refused, names, request_id=request_id, attempts=self.attempts)
         if receipt.accepted:
             self.policy.budget.earn()
         superseded, self.superseded_unsettled = self.superseded_unsettled, array("q")
@@ -543,3 +542,33 @@ def count_pending(lanes: Iterable[Lane]) -> int:
 def count_in_doubt(lanes: Iterable[Lane]) -> int:
     """Return how many of these rows were sent without a conclusive answer, apart from requests in flight."""
     return sum(lane.queue[0].rows for lane in lanes if lane.in_doubt and lane.phase is not Phase.SENDING)
+
+
+def _write_receipt(
+    batch: Batch,
+    refused: Mapping[int, ErrorDetail],
+    names: Sequence[str | None],
+    *,
+    request_id: str | None,
+    attempts: int,
+) -> Receipt:
+    """Return the receipt of a batch, given its refused rows and what failures call all of its rows, if anything."""
+    positions = batch.positions
+    failures: Sequence[Failure] = ()
+    accepted: Sequence[int] = positions
+    if refused:
+        listed, named = list(positions), names or [None] * batch.rows
+        failures = [
+            Failure(listed[index], reason.message, str(reason.code), reason.parameter, id=named[index])
+            for index, reason in sorted(refused.items())
+        ]
+        accepted = [position for index, position in enumerate(listed) if index not in refused]
+    return Receipt(
+        rows=batch.rows,
+        accepted=batch.rows - len(failures),
+        failures=failures,
+        request_id=request_id,
+        attempts=attempts,
+        positions=accepted,
+        settled=positions,
+    )

@@ -7,6 +7,12 @@ process has taken over raises in `intend`.
 
 Records do not grow with the rows. A lane sends its rows nearly in order, so a record states up to which position the
 rows of a lane are settled, and which rows up to there are not.
+
+A process that is stopped, or that waits, cannot know whether another one has taken up its job meanwhile. It knows that
+it had the job when its last commit was accepted. So where a job can be taken up elsewhere, a request goes out at most
+ten seconds after that commit was begun, by a clock that goes on while the machine is suspended. It is checked directly
+before the bytes are written; between the check and the first byte lie some microseconds of this process, in which it
+may still be stopped. Who takes up the job waits that much longer before it repeats a request in doubt.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -21,8 +27,45 @@ from svc_async.batch.packing.batch import Batch, Layout
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Accounting, Failure, Report
 from svc_async.batch.source import RowSource
+from svc_async.errors import SvcError
 
-__all__ = ["Intent", "Ledger", "Resumption"]
+__all__ = [
+    "GRACE",
+    "LONGEST_WINDOW",
+    "SENDABLE",
+    "Intent",
+    "Ledger",
+    "NoLongerSendable",
+    "Resumption",
+    "check_sendable",
+]
+
+LONGEST_WINDOW = 900
+"""Seconds for which it is kept how many requests were sent: no limit of the service counts longer."""
+SENDABLE = 10.0
+"""Seconds after the beginning of a commit for which requests may be sent."""
+GRACE = SENDABLE + 1.0
+"""Seconds after a job was taken up in which a request of the run before may still go out; clocks run differently."""
+
+
+class NoLongerSendable(SvcError):
+    """The request waited too long after its intent was committed; it was not sent, and is recorded anew."""
+
+    repeatable = True
+
+
+def check_sendable(committed_at: float, now: float) -> None:
+    """Check that a request may still be sent after the last commit.
+
+    Args:
+        committed_at: when the last accepted commit was begun, by `read_boottime`.
+        now: the present moment.
+
+    Raises:
+        NoLongerSendable: another process may have taken up the job meanwhile.
+    """
+    if not 0 <= now - committed_at < SENDABLE:
+        raise NoLongerSendable(f"the request was not sent within {SENDABLE:g} s of its record; it is recorded anew")
 
 
 @attrs.frozen(kw_only=True)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypedDict
 
-from svc_async.batch.job import ClusterClient
 from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.plan import Plan
 from svc_async.batch.report import Failure, Progress, Receipt
@@ -83,7 +82,7 @@ class ReceiptOptions(TypedDict, total=False):
 class ClusterOptions(TypedDict, total=False):
     """The keyword of jobs that the workers of a cluster can do."""
 
-    cluster: ClusterClient | None
+    cluster: object
     """A `distributed.Client(..., asynchronous=True)` whose workers do the job, with a journal of the shared state. They
     read the source: the path, pattern or URL of files. Of a sync they only read it, with failures that have their file
     and row: this process compares and sends, with a `SharedState`, and sends nothing if a part cannot be read."""

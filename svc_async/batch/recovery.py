@@ -3,13 +3,10 @@
 import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import attrs
 
-from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.operations import Limits
-from svc_async.batch.report import Failure, Receipt
+from svc_async.batch.packing.batch import Batch, Limits
 from svc_async.errors import (
     ApiError,
     ErrorDetail,
@@ -21,11 +18,10 @@ from svc_async.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from svc_async.wire.outcome import Effect, Repeat, api_error, outcome_of
+from svc_async.wire.outcome import Effect, Repeat, RetryBudget, api_error, outcome_of
 
 __all__ = [
     "REMOVED",
-    "Budget",
     "CountMismatch",
     "Recovery",
     "RecoveryPolicy",
@@ -40,7 +36,6 @@ __all__ = [
     "request_id_of",
     "says_nothing_of_rows",
     "summarize",
-    "write_receipt",
 ]
 
 
@@ -78,23 +73,6 @@ class Unacknowledged(SvcError):
     repeatable = True
 
 
-class Budget(Protocol):
-    """Repeats that all lanes of a job share, so that an outage does not become a storm."""
-
-    @property
-    def successes(self) -> int:
-        """How many requests of the job were accepted."""
-        ...
-
-    def spend(self) -> bool:
-        """Take one repeat, if there is one left."""
-        ...
-
-    def earn(self) -> None:
-        """Return a part of a repeat, since a request was accepted."""
-        ...
-
-
 @attrs.frozen(kw_only=True)
 class RecoveryPolicy:
     """How the lanes of a job recover.
@@ -114,7 +92,7 @@ class RecoveryPolicy:
     retry_delays: Sequence[float]
     quarantine: float
     redact: Callable[[ErrorDetail, str], ErrorDetail]
-    budget: Budget
+    budget: RetryBudget
     name_rows: Callable[[Batch], Sequence[str | None]] = lambda _: ()
     on_repeat: Callable[[SvcError, float], object] = lambda *_: None
 
@@ -180,36 +158,6 @@ def mark_as_repeat(reason: ErrorDetail) -> ErrorDetail:
     """Return a reason that mentions the attempt before: what it deleted, for example, cannot be deleted again."""
     return attrs.evolve(
         reason, message=f"{reason.message}; an earlier attempt had no conclusive answer and may have worked"
-    )
-
-
-def write_receipt(
-    batch: Batch,
-    refused: Mapping[int, ErrorDetail],
-    names: Sequence[str | None],
-    *,
-    request_id: str | None,
-    attempts: int,
-) -> Receipt:
-    """Return the receipt of a batch, given its refused rows and what failures call all of its rows, if anything."""
-    positions = batch.positions
-    failures: Sequence[Failure] = ()
-    accepted: Sequence[int] = positions
-    if refused:
-        listed, named = list(positions), names or [None] * batch.rows
-        failures = [
-            Failure(listed[index], reason.message, str(reason.code), reason.parameter, id=named[index])
-            for index, reason in sorted(refused.items())
-        ]
-        accepted = [position for index, position in enumerate(listed) if index not in refused]
-    return Receipt(
-        rows=batch.rows,
-        accepted=batch.rows - len(failures),
-        failures=failures,
-        request_id=request_id,
-        attempts=attempts,
-        positions=accepted,
-        settled=positions,
     )
 
 

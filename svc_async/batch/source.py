@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from svc_async.batch.packing.operations import PackedRows
+from svc_async.batch.packing.batch import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.errors import InvalidArgument
 from svc_async.sources.source import ReplayableRows, SlicedRows

@@ -4,15 +4,17 @@
     Lane        decides what to do next with its batches
     Uploader    does it: a task for each lane that is busy executes its commands and returns their events
     Ledger      records what is about to be sent and what is settled, and counts the rows
+    Receipts    runs an uploader, and yields its receipts
 
 Only the uploader repeats a request, and a budget for the whole job keeps an outage from becoming a storm.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Generic, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 import attrs
 
@@ -41,22 +43,25 @@ from svc_async.batch.lane import (
     count_in_doubt,
 )
 from svc_async.batch.ledger import Ledger, Resumption
-from svc_async.batch.packing.lane_count import count_lanes
+from svc_async.batch.packing.packer import count_lanes
 from svc_async.batch.recovery import RecoveryPolicy, name_failure, remove_hashes_from_error, summarize
-from svc_async.batch.report import Failure, JobPhase, Progress, Report, Wait
-from svc_async.batch.sender import BatchSender, make_job_sender
+from svc_async.batch.report import Failure, JobPhase, Progress, Receipt, Report, Wait
 from svc_async.batch.settings import BatchSettings, JobSizes
 from svc_async.batch.source import RowSource, Slice
+from svc_async.cancellation import wait_through_cancellation
 from svc_async.clock import Clock
 from svc_async.counts import Counts
 from svc_async.engine.call import log_repeat
-from svc_async.engine.retry import RetryBudget
+from svc_async.engine.pipeline import Pipeline
+from svc_async.engine.retry import Retries
 from svc_async.errors import ApiError, BatchError, RateLimited, SvcError
+from svc_async.governor.governor import Priority
 from svc_async.monitoring import RowsEvent, Subscribers
 from svc_async.wire.envelope import CallAnswer
+from svc_async.wire.outcome import RetryBudget
 from svc_async.wire.route import Request
 
-__all__ = ["Uploader"]
+__all__ = ["Receipts", "Uploader"]
 
 T = TypeVar("T")
 
@@ -94,7 +99,7 @@ class Uploader(Generic[T]):
         source: RowSource,
         *,
         job: Job,
-        sender: BatchSender,
+        sender: Pipeline,
         destination: Destination[T],
         ledger: Ledger | None,
         sizes: JobSizes,
@@ -104,7 +109,7 @@ class Uploader(Generic[T]):
         Args:
             source: its rows.
             job: how they are sent.
-            sender: sends the requests.
+            sender: sends the requests of the session.
             destination: where they are sent.
             ledger: keeps what becomes of the rows, if the journal of the job does not.
             sizes: the amounts in which the job works.
@@ -113,7 +118,13 @@ class Uploader(Generic[T]):
             InvalidArgument: no journal can be kept where the job says.
         """
         self._source = source
-        self._sender = make_job_sender(sender, before_sending=self._intend, at_sending=self._begin)
+        self._sender = sender.but(
+            retries=Retries.none(),
+            priority=Priority.BULK,
+            max_wait=None,
+            before_sending=self._intend,  # a request may wait at the rate limit for minutes
+            at_sending=self._begin,  # opening a connection may take seconds
+        )
         self._destination = destination
         self._observers = job.observers
         self._clock = sender.clock
@@ -420,3 +431,65 @@ class _RowsReporter:
         """Report that the job has ended."""
         if self._last is not None and self._last.in_doubt:
             self.report(attrs.evolve(self._last, in_doubt=0))
+
+
+class Receipts(Generic[T]):
+    """The receipts of a job in the order of their answers, and its `report`.
+
+    Use it as a context manager, or iterate to the end. `aclose` ends the job; what was in flight is pending then.
+    """
+
+    def __init__(self, create_uploader: Callable[[Callable[[Receipt], None]], Uploader[T]]) -> None:
+        """Prepare a job.
+
+        Args:
+            create_uploader: returns the uploader that calls a function with each receipt.
+        """
+        self._receipts: asyncio.Queue[Receipt | None] = asyncio.Queue()
+        self._uploader = create_uploader(self._receipts.put_nowait)
+        self._task: asyncio.Task[Report] | None = None
+
+    @property
+    def report(self) -> Report:
+        """What has become of the rows so far."""
+        return self._uploader.report
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Receipt:
+        """Return the next receipt.
+
+        Raises:
+            BatchError: the job could not be finished; all its receipts were returned before.
+        """
+        if self._task is None:
+            self._task = asyncio.create_task(self._uploader.run())
+            self._task.add_done_callback(lambda _: self._receipts.put_nowait(None))
+        try:
+            receipt = await self._receipts.get()
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
+        if receipt is not None:
+            return receipt
+        self._receipts.put_nowait(None)  # for the next call
+        self._task.result()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """End the job, if it runs, and wait until it has released everything, even if the caller is cancelled."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        cancelled = await wait_through_cancellation(self._task)
+        if cancelled is not None:
+            raise cancelled
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

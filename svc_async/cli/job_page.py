@@ -13,8 +13,8 @@ import attrs
 from svc_async._version import __version__
 from svc_async.batch.job import Job
 from svc_async.batch.journal.record import JournalRecord
+from svc_async.batch.ledger import GRACE
 from svc_async.batch.report import Progress
-from svc_async.batch.sender import GRACE
 from svc_async.batch.settings import BatchSettings
 from svc_async.cli.exit_codes import explain
 from svc_async.cli.failures import count_reasons

@@ -17,7 +17,6 @@ from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 
 from svc_async._version import __version__
-from svc_async.batch.job import ClusterClient
 from svc_async.batch.settings import Observers
 from svc_async.cluster.worker.sessions import describe_versions
 from svc_async.engine.origin import SessionOrigin
@@ -124,7 +123,7 @@ async def start_local(workers: int | None = None) -> AsyncGenerator[Any]:
             yield client
 
 
-def check_client(client: ClusterClient) -> None:
+def check_client(client: object) -> None:
     """Check that a client can be awaited.
 
     Raises:
@@ -135,7 +134,7 @@ def check_client(client: ClusterClient) -> None:
 
 
 def check_call(
-    client: ClusterClient, journal: object, origin: SessionOrigin | None, shards: int | None, observers: Observers
+    client: object, journal: object, origin: SessionOrigin | None, shards: int | None, observers: Observers
 ) -> tuple[StateJournal, SessionOrigin]:
     """Check the arguments of a job on a cluster.
 

@@ -23,7 +23,7 @@ from dask.delayed import delayed
 from distributed import as_completed, wait
 
 from svc_async._version import __version__
-from svc_async.batch.job import ClusterClient, Job
+from svc_async.batch.job import Job
 from svc_async.batch.report import KEPT_FAILURES, JobPhase, Progress, Report, first_failures
 from svc_async.batch.settings import Observers
 from svc_async.cluster.clients import ClusterFailed, check_call, check_workers, describe_error, release
@@ -49,7 +49,7 @@ _STOP_TIMEOUT = 15.0
 async def run_jobs(
     jobs: Sequence[Job],
     *,
-    cluster: ClusterClient,
+    cluster: object,
     journal: object,
     origin: SessionOrigin | None,
     shards: int | None = None,

@@ -18,7 +18,7 @@ from svc_async.engine import retry
 from svc_async.engine.call import Call, current_collector, is_logged_at
 from svc_async.engine.memory import MemoryBudget
 from svc_async.engine.origin import SessionOrigin
-from svc_async.engine.retry import Retries, RetryBudget
+from svc_async.engine.retry import Retries
 from svc_async.engine.transport import OpenStream, Transport, WireRequest
 from svc_async.errors import (
     ApiError,
@@ -33,7 +33,7 @@ from svc_async.monitoring import Subscribers
 from svc_async.printable import join_first
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer, CallAnswer, is_withheld, parse_refusal
-from svc_async.wire.outcome import may_have_worked
+from svc_async.wire.outcome import RetryBudget, may_have_worked
 from svc_async.wire.params import query_string
 from svc_async.wire.reading import OnMisfit, Reader
 from svc_async.wire.route import Reply, Request, Surface

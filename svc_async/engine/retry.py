@@ -20,12 +20,12 @@ import attrs
 from svc_async.clock import Clock
 from svc_async.errors import ApiError, Sent, SvcError, WouldWaitTooLong, WrongState
 from svc_async.value_rules import COUNT, SECONDS, SECONDS_OR_INFINITE, SHARE
-from svc_async.wire.outcome import Repeat, may_have_worked, outcome_of
+from svc_async.wire.outcome import Repeat, RetryBudget, may_have_worked, outcome_of
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
-__all__ = ["Retries", "RetryBudget", "decide", "run"]
+__all__ = ["Retries", "decide", "run"]
 
 T = TypeVar("T")
 
@@ -57,34 +57,6 @@ class Retries:
     def none(cls) -> "Retries":
         """Send every call once."""
         return cls(attempts=1)
-
-
-@attrs.define
-class RetryBudget:
-    """Limits the repeats of a session; successes refill it.
-
-    Attributes:
-        most: repeats in a full budget.
-        earned: the share of a repeat that one success adds.
-        successes: how many successes were recorded.
-    """
-
-    most: float = 100.0
-    earned: float = 0.1
-    successes: int = attrs.field(init=False, default=0)
-    _left: float = attrs.field(init=False, default=attrs.Factory(lambda self: self.most, takes_self=True))
-
-    def earn(self) -> None:
-        """Record a success."""
-        self.successes += 1
-        self._left = min(self.most, self._left + self.earned)
-
-    def spend(self) -> bool:
-        """Take one repeat; return False if none is left."""
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
 
 
 def decide(

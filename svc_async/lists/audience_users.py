@@ -13,8 +13,8 @@ from svc_async.batch.job import Job, StateLocation, TargetSpec, import_cluster, 
 from svc_async.batch.ledger import Ledger
 from svc_async.batch.options import AudienceSyncOptions, UserStreamOptions, UserUploadOptions
 from svc_async.batch.plan import PARTS, SyncReport
-from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Report
+from svc_async.batch.uploader import Receipts
 from svc_async.clock import months_after
 from svc_async.lists.members import Members, open_members
 from svc_async.lists.operations import ListRules, Operation

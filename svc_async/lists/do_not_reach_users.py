@@ -10,8 +10,8 @@ from svc_async.ads.do_not_reach_lists import USERS_BATCH, BatchCounts
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS, BatchOperationType
 from svc_async.batch.job import TargetSpec, read_job
 from svc_async.batch.options import UserStreamOptions, UserUploadOptions
-from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Report
+from svc_async.batch.uploader import Receipts
 from svc_async.clock import months_after
 from svc_async.lists.members import Members
 from svc_async.lists.operations import ListRules, Operation

@@ -12,7 +12,7 @@ from svc_async.ads.custom_audiences import AudienceUser
 from svc_async.ads.dicts import MemberDict
 from svc_async.ads.do_not_reach_lists import DoNotReachUser
 from svc_async.batch.files import open_file, read_file
-from svc_async.batch.packing.operations import PackedRows
+from svc_async.batch.packing.batch import PackedRows
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable, slice_rows

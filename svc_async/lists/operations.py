@@ -13,8 +13,7 @@ from svc_async.ads.dicts import DoNotReachOperationDict, OperationDict
 from svc_async.ads.do_not_reach_lists import DoNotReachOperation
 from svc_async.ads.vocabulary import BatchOperationType
 from svc_async.batch.destination import Verdict
-from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.operations import Limits, OperationFrame
+from svc_async.batch.packing.batch import Batch, Limits, OperationFrame
 from svc_async.batch.recovery import REMOVED, remove_hashes
 from svc_async.errors import ErrorDetail, InvalidArgument
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId, is_hash

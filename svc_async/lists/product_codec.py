@@ -14,7 +14,7 @@ import attrs
 from svc_async.ads.dicts import ProductDict
 from svc_async.ads.products import PRODUCT_CHECKS, Product
 from svc_async.batch.files import open_file, read_file
-from svc_async.batch.packing.operations import OperationFrame, PackedRows
+from svc_async.batch.packing.batch import OperationFrame, PackedRows
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable, slice_rows

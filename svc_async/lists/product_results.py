@@ -19,8 +19,7 @@ from svc_async.ads.products import (
     ProductUpsertStatus,
 )
 from svc_async.batch.destination import Verdict
-from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.operations import Limits, OperationFrame
+from svc_async.batch.packing.batch import Batch, Limits, OperationFrame
 from svc_async.batch.plan import Part
 from svc_async.errors import ErrorDetail
 from svc_async.lists.product_codec import PRODUCT_GROUP, ProductGroup, name_row

@@ -19,11 +19,10 @@ from svc_async.batch.job import ClusterRunner, Job, Operation, StateLocation, Ta
 from svc_async.batch.ledger import Ledger
 from svc_async.batch.options import StreamOptions, SyncOptions, UploadOptions
 from svc_async.batch.plan import SyncReport
-from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Receipt, Report
 from svc_async.batch.settings import JobSizes
 from svc_async.batch.source import RowSource
-from svc_async.batch.uploader import Uploader
+from svc_async.batch.uploader import Receipts, Uploader
 from svc_async.errors import InvalidArgument
 from svc_async.lists.product_codec import (
     CheckFirst,

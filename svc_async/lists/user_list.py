@@ -14,14 +14,13 @@ from svc_async.ads.vocabulary import BatchOperationType
 from svc_async.batch.job import ClusterRunner, Job, TargetSpec, read_job
 from svc_async.batch.ledger import Ledger
 from svc_async.batch.options import UserApplyOptions, UserStreamOptions, UserUploadOptions
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.plan import SyncReport
-from svc_async.batch.receipts import Receipts
 from svc_async.batch.report import Receipt, Report
-from svc_async.batch.sender import BatchSender
 from svc_async.batch.settings import JobSizes, Reading
 from svc_async.batch.source import RowSource
-from svc_async.batch.uploader import Uploader
+from svc_async.batch.uploader import Receipts, Uploader
+from svc_async.engine.pipeline import Pipeline
 from svc_async.lists.members import MemberReader, Members
 from svc_async.lists.operations import (
     Counted,

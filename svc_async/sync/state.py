@@ -29,8 +29,8 @@ from typing import Any, Self
 import attrs
 
 from svc_async.batch.job import StateLocation
+from svc_async.batch.ledger import GRACE
 from svc_async.batch.plan import PARTS, STAGES, Part, Plan, Stage
-from svc_async.batch.sender import GRACE
 from svc_async.errors import Hint, InvalidArgument, SvcError
 from svc_async.store.file import FileFormat, FileLocation
 from svc_async.store.records import Changes, RecordLocation, RecordStore, SharedSyncs, encode

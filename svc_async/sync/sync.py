@@ -22,6 +22,7 @@ from svc_async.batch.report import JobPhase, Progress, Report, Wait
 from svc_async.batch.sender import Sender
 from svc_async.batch.settings import BatchSettings
 from svc_async.clock import Clock
+from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import BatchError, Sent, SvcError
 from svc_async.sync.entries import Entries, Removal, SelectRows
 from svc_async.sync.ledger import PartJob, SyncLedger, notify, read_clocks

@@ -1,7 +1,7 @@
 """What a failed call means, in one table that errors, retries, batches, streams and the governor read.
 
 The status of a refusal, with a few codes, decides which exception is raised and what its `Outcome` is. Failures without
-an answer have an outcome by whether the call was sent.
+an answer have an outcome by whether the call was sent. How many repeats there may be in all is a matter of a budget.
 """
 
 import enum
@@ -32,6 +32,7 @@ __all__ = [
     "Effect",
     "Outcome",
     "Repeat",
+    "RetryBudget",
     "api_error",
     "may_have_worked",
     "outcome_for_status",
@@ -193,6 +194,34 @@ def repeat_refusal(refusal: ApiError, reason: str, *, retry_at: datetime | None 
     )
     error.args = (f"{error.args[0]}; {reason}",)
     return error
+
+
+@attrs.define
+class RetryBudget:
+    """Limits the repeats of a session or of a job, so that an outage does not become a storm; successes refill it.
+
+    Attributes:
+        most: repeats in a full budget.
+        earned: the share of a repeat that one success adds.
+        successes: how many successes were recorded.
+    """
+
+    most: float = 100.0
+    earned: float = 0.1
+    successes: int = attrs.field(init=False, default=0)
+    _left: float = attrs.field(init=False, default=attrs.Factory(lambda self: self.most, takes_self=True))
+
+    def earn(self) -> None:
+        """Record a success."""
+        self.successes += 1
+        self._left = min(self.most, self._left + self.earned)
+
+    def spend(self) -> bool:
+        """Take one repeat; return False if none is left."""
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 def _find(status: int, codes: Iterable[str | int], headers: Mapping[str, str]) -> tuple[type[ApiError], Outcome]:

@@ -33,7 +33,7 @@ def create_service(losses: set[int], latency: float) -> FakeService:
 
 async def cancel_after(turns: int, service: FakeService, lanes: int, journal: Path | None, *, again: int = 0) -> Report:
     """Cancel an upload after some turns and again in the next ones; check that nothing is left running."""
-    users = AudienceUsers(service, "a1", "c1")
+    users = AudienceUsers(service.pipeline, "a1", "c1")
     stream = users.stream(ROWS, concurrency=lanes, users_per_operation=1, quarantine=5, journal=journal)
 
     async def read() -> None:
@@ -83,7 +83,7 @@ async def test_a_job_with_a_journal_is_resumed_however_often_it_is_cancelled(  #
         journal = Path(folder) / "journal"
         for _ in range(times):
             await cancel_after(turns, service, lanes, journal, again=again)
-        users = AudienceUsers(service, "a1", "c1")
+        users = AudienceUsers(service.pipeline, "a1", "c1")
         report = await users.upload(ROWS, concurrency=lanes, users_per_operation=1, quarantine=5, journal=journal)
 
     assert (report.read, report.pending, report.failed) == (len(ROWS), 0, 0)

@@ -48,7 +48,7 @@ async def iterate(batches: Sequence[Batch]) -> AsyncIterator[Batch]:
 
 async def send(members: Any, **settings: Any) -> tuple[list[bytes], Report]:
     service = FakeService()
-    users = AudienceUsers(service, "a1", "c1")
+    users = AudienceUsers(service.pipeline, "a1", "c1")
     return service.bodies, await users.upload(members, **settings)
 
 

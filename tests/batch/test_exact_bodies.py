@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.errors import ErrorDetail
 from svc_async.lists.audience_users import AudienceUsers
@@ -122,7 +122,7 @@ DIGESTS_AFTER_REFUSALS: Mapping[tuple[str, int], str] = {
 
 
 async def upload(service: FakeService, members: Members, **settings: Any) -> Sequence[bytes]:
-    users = AudienceUsers(service, "a1", "c1", limits=LIMITS, sizes=SIZES)
+    users = AudienceUsers(service.pipeline, "a1", "c1", limits=LIMITS, sizes=SIZES)
     report = await users.upload(members, **settings)
     assert adds_up(report)
     assert report.read == COUNT

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes
 from svc_async.batch.source import slice_rows
@@ -70,7 +70,7 @@ async def test_rows_of_one_key_arrive_in_their_order(users: AudienceUsers, servi
 
 async def _upload_last_of_each(rows: list[dict[str, str]]) -> dict[str, str]:
     alone = FakeService()
-    await AudienceUsers(alone, "a", "c").upload(rows[-40:])
+    await AudienceUsers(alone.pipeline, "a", "c").upload(rows[-40:])
     return alone.svc_ids
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.errors import BatchError, Hint, InvalidArgument, UnusableFile
 from svc_async.lists.audience_users import AudienceUsers
@@ -90,7 +90,7 @@ async def test_members_of_a_file_can_be_removed_and_streamed(
 
 @pytest.mark.rule("DNR-03")
 async def test_a_file_for_a_do_not_reach_list_has_only_its_identifiers(service: FakeService, path: Path) -> None:
-    users = DoNotReachUsers(service, "a1", "l1")
+    users = DoNotReachUsers(service.pipeline, "a1", "l1")
     path.write_text("email,handle\na@b.de,a\n", encoding="utf-8")
 
     with pytest.raises(UnusableFile, match="unknown columns: 'handle'"):
@@ -271,7 +271,7 @@ async def test_a_job_of_a_file_resumes_from_its_journal_without_a_spool(
 ) -> None:
     write_csv(path)
     journal = tmp_path / "job.journal"
-    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=2), sizes=JobSizes(slice_rows=4))
+    users = AudienceUsers(service.pipeline, "a1", "c1", limits=Limits(operations=2), sizes=JobSizes(slice_rows=4))
     service.script[3] = api_error(status=403)
     with pytest.raises(BatchError):
         await users.upload(path, journal=journal, concurrency=1, users_per_operation=3)

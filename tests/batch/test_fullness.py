@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Report
 from svc_async.batch.settings import JobSizes
 from svc_async.engine.memory import MEMORY, MemoryBudget
@@ -34,7 +34,7 @@ def service() -> FakeService:
 
 @pytest.fixture
 def users(service: FakeService) -> AudienceUsers:
-    return AudienceUsers(service, "a1", "c1", limits=LIMITS, sizes=JobSizes(slice_rows=60, partition_rows=41))
+    return AudienceUsers(service.pipeline, "a1", "c1", limits=LIMITS, sizes=JobSizes(slice_rows=60, partition_rows=41))
 
 
 async def upload(users: AudienceUsers, rows: int, **settings: Any) -> Report:

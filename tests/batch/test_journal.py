@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import JournalLocation, JournalPath
 from svc_async.batch.journal.resume import SourceReplay
-from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Batch, Limits
 from svc_async.batch.report import Failure, Progress
 from svc_async.errors import BatchError, ErrorDetail
 from svc_async.handles import CustomAudienceHandle

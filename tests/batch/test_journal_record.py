@@ -16,7 +16,7 @@ from svc_async.batch.job import Job, SourceSpec, TargetSpec, from_plain
 from svc_async.batch.journal.file import FORMAT
 from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.journal.record import JournalRecord, Moment
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Report
 from svc_async.errors import BatchError, UnusableFile
 from svc_async.lists.audience_users import AudienceUsers
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def run(service: FakeService, rows: Any, journal: JournalPath, **settings: Any) -> Report:
-    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=4))
+    users = AudienceUsers(service.pipeline, "a1", "c1", limits=Limits(operations=4))
     return await users.upload(rows, journal=journal, **{"users_per_operation": 1, "concurrency": 1, **settings})
 
 
@@ -46,7 +46,7 @@ async def test_the_record_of_a_finished_job_has_its_report(path: Path) -> None:
 
 @pytest.mark.long("thousands of rows fail")
 async def test_the_record_of_a_finished_job_lists_each_of_thousands_of_failures(path: Path) -> None:
-    users = AudienceUsers(FakeService(always=answer_counts(0, 1)), "a1", "c1")
+    users = AudienceUsers(FakeService(always=answer_counts(0, 1)).pipeline, "a1", "c1")
     report = await users.upload(
         make_members(2_000), journal=path, users_per_operation=1, concurrency=1, retry_delays=(), quarantine=0
     )
@@ -101,7 +101,7 @@ class SlowToEnd:
 
 async def test_a_source_that_ends_after_its_last_row_was_sent_has_ended(path: Path) -> None:
     service = FakeService(script={2: make_error(403)})
-    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=5_000))
+    users = AudienceUsers(service.pipeline, "a1", "c1", limits=Limits(operations=5_000))
     with pytest.raises(BatchError):
         await users.upload(SlowToEnd(service, path), journal=path, users_per_operation=1, concurrency=1)
     assert JournalRecord.read(path).source_ended
@@ -181,7 +181,7 @@ def _try_to_read(path: Path) -> JournalRecord | None:
 
 async def test_a_journal_describes_the_job_as_it_was_begun(path: Path) -> None:
     service = FakeService(script={1: make_error(403)})
-    users = AudienceUsers(service, "a1", "c1")
+    users = AudienceUsers(service.pipeline, "a1", "c1")
     source = SourceSpec(path="people.csv", fingerprint="f")
     job = Job(target=TargetSpec(kind="audience", account_id="a1", list_id="c1"), source=source, journal=path)
     with pytest.raises(BatchError):

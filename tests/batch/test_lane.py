@@ -36,10 +36,10 @@ from svc_async.batch.lane import (
     count_in_doubt,
     count_pending,
 )
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.recovery import RecoveryPolicy
-from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ErrorDetail, SvcError, UnexpectedAnswer
+from svc_async.wire.outcome import RetryBudget
 from tests.support.fake_service import LOST, REFUSED, make_error
 from tests.support.lane_model import run_schedule, run_schedules, seal_rows
 

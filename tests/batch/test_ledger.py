@@ -16,13 +16,13 @@ from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.records import JournalChanges, JournalRecords
 from svc_async.batch.lane import Answered, Intended, Lane, Sealed, Settle, Written
 from svc_async.batch.ledger import Intent, Ledger
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.plan import SyncObservers
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import BatchSettings
-from svc_async.engine.retry import RetryBudget
 from svc_async.errors import BatchError, SvcError
+from svc_async.wire.outcome import RetryBudget
 from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members
 from tests.support.journaled_uploads import create_users, find_expected, make_repeated_rows, read_values, upload
 from tests.support.journals import Death, create_empty_job

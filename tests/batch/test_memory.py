@@ -19,7 +19,7 @@ from tests.support.tasks import wait_until
 
 async def test_a_job_that_is_cancelled_gives_its_share_back() -> None:
     service = FakeService(always=LOST)
-    users = AudienceUsers(service, "a1", "c1")
+    users = AudienceUsers(service.pipeline, "a1", "c1")
     task = asyncio.create_task(users.upload(make_rows(1_000)))
     await wait_until(lambda: len(service.bodies) > 0)
 
@@ -46,7 +46,7 @@ async def test_jobs_at_once_finish_at_about_the_same_time_within_the_memory(jobs
         most = max(most, sum(pending.values()))
 
     async def upload(number: int) -> tuple[Report, float]:
-        users = AudienceUsers(services[number], "a1", f"c{number}", sizes=sizes)
+        users = AudienceUsers(services[number].pipeline, "a1", f"c{number}", sizes=sizes)
         report = await users.upload(
             make_rows(rows), users_per_operation=1, progress=lambda progress: watch(number, progress)
         )
@@ -64,10 +64,10 @@ async def test_a_job_proceeds_while_another_waits_with_all_of_the_memory() -> No
     budget = MemoryBudget(100_000)
     stuck = FakeService(VirtualClock(), always=LOST, memory=budget)  # its quarantine never ends
     other = FakeService(memory=budget)
-    first = asyncio.create_task(AudienceUsers(stuck, "a1", "c1").upload(make_rows(20_000)))
+    first = asyncio.create_task(AudienceUsers(stuck.pipeline, "a1", "c1").upload(make_rows(20_000)))
     await wait_until(lambda: len(stuck.bodies) > 0)
 
-    report = await AudienceUsers(other, "a1", "c2").upload(make_rows(20_000))
+    report = await AudienceUsers(other.pipeline, "a1", "c2").upload(make_rows(20_000))
 
     assert report.accepted == 20_000
     assert not first.done()

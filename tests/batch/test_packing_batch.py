@@ -1,6 +1,6 @@
 import json
 
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.packing.packer import Packer
 from svc_async.users.packed import RowTemplate
 from tests.support.packing import NOW, Operation, encode_user, feed, read_body, read_numbers

@@ -2,8 +2,8 @@
 
 import pytest
 
-from svc_async.batch.packing.lane_count import count_lanes
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
+from svc_async.batch.packing.packer import count_lanes
 from svc_async.engine.memory import MEMORY
 
 PACE = 1_500 / 60 * 0.97

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Batch, Limits
 from svc_async.batch.packing.packer import Packer
 from tests.support.packing import NOW, Operation, encode_user, feed, pack_rows, read_body, read_numbers
 

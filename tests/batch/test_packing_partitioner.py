@@ -1,4 +1,4 @@
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.packing.packer import Packer, Partitioner
 from tests.support.packing import NOW, encode_user, pack_rows, read_numbers
 

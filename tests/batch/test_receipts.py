@@ -5,7 +5,7 @@ import asyncio
 import attrs
 import pytest
 
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.errors import BatchError
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import VirtualClock

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Progress, Receipt, Report
 from svc_async.errors import (
     ApiError,
@@ -57,7 +57,7 @@ async def test_a_count_that_stays_wrong_fails_the_rows(users: AudienceUsers, ser
 
 async def test_operations_may_be_counted(service: FakeService) -> None:
     service.always = answer_counts(4, 4)
-    users = AudienceUsers(service, "a1", "c1", counted="operations")
+    users = AudienceUsers(service.pipeline, "a1", "c1", counted="operations")
 
     report = await users.upload(make_members(100))
 
@@ -206,7 +206,7 @@ async def test_no_lane_begins_a_request_after_a_final_refusal(service: FakeServi
         raise make_error(401)
 
     service.script[1] = refuse
-    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=1))
+    users = AudienceUsers(service.pipeline, "a1", "c1", limits=Limits(operations=1))
 
     with pytest.raises(BatchError):
         await users.upload(make_members(10), users_per_operation=1, concurrency=lanes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Failure
 from svc_async.errors import BatchError, ErrorDetail, Forbidden
 from svc_async.lists.audience_users import AudienceUsers
@@ -97,7 +97,7 @@ async def test_no_hash_is_in_the_reason_for_giving_up() -> None:
             raise busy
 
     service = FakeService(always=turn_away, latency=5)  # other requests are accepted until the row is given up
-    users = AudienceUsers(service, "a1", "c1", limits=Limits(operations=1))
+    users = AudienceUsers(service.pipeline, "a1", "c1", limits=Limits(operations=1))
     report = await users.upload([ROW, *make_members(300)], users_per_operation=1, concurrency=2)
 
     (failure,) = report.failures

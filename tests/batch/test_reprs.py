@@ -11,7 +11,7 @@ from tests.support.fake_service import FakeService
 
 
 @pytest.mark.parametrize(
-    "users", [AudienceUsers(FakeService(), "a1", "c1"), Products(cast("Any", FakeCatalog()), "c1")]
+    "users", [AudienceUsers(FakeService().pipeline, "a1", "c1"), Products(cast("Any", FakeCatalog()), "c1")]
 )
 def test_what_a_job_calls_is_not_shown(users: Any) -> None:
     assert ", cluster_runner=" not in repr(users)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from svc_async.batch.sender import GRACE, SENDABLE, NoLongerSendable, check_sendable
+from svc_async.batch.ledger import GRACE, SENDABLE, NoLongerSendable, check_sendable
 from svc_async.clock import SystemClock, read_boottime
 from svc_async.errors import Sent
 from svc_async.sandbox import VirtualClock

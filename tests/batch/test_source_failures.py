@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from svc_async import BatchError, Rows
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.errors import Sent
 from svc_async.handles import CustomAudienceHandle

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Failure, Progress, Receipt, Report
 from svc_async.errors import BatchError, InvalidArgument
 from svc_async.lists.audience_users import AudienceUsers
@@ -187,7 +187,7 @@ async def test_rows_add_up_at_every_event(keys: list[int], outcomes: list[str], 
         "stop": make_error(403),
     }
     service.script = {number: outcome for number, each in enumerate(outcomes, 1) if (outcome := errors[each])}
-    users = AudienceUsers(service, "a1", "c1")
+    users = AudienceUsers(service.pipeline, "a1", "c1")
     rows = [{"partner_user_id": f"p{key}"} if key else {"email": "no"} for key in keys]
     seen: list[Progress] = []
     receipts: list[Receipt] = []

@@ -14,10 +14,10 @@ from svc_async import Session
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.journal import JournalLocation
 from svc_async.batch.journal.record import Doubt, JournalRecord
-from svc_async.batch.packing.operations import Limits
-from svc_async.batch.receipts import Receipts
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes
+from svc_async.batch.uploader import Receipts
 from svc_async.errors import BatchError
 from svc_async.sandbox import Fault, RateRule, Sandbox, SandboxConfig, VirtualClock
 from tests.support.fake_service import LOST, REFUSED, FakeService, make_error, make_members

@@ -22,12 +22,12 @@ from svc_async import (
 )
 from svc_async.auth.authorization import Authorization, bearer
 from svc_async.engine.pipeline import Pipeline
-from svc_async.engine.retry import RetryBudget
 from svc_async.engine.transport import OpenStream, Timeouts, Transport, WireRequest
 from svc_async.errors import Sent, StreamDropped, TimedOut, TransportError, WrongState
 from svc_async.governor.governor import BucketState, Governor
 from svc_async.monitoring import CallEvent, LimitExceededEvent, Subscribers
 from svc_async.sandbox import VirtualClock
+from svc_async.wire.outcome import RetryBudget
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Request, Surface
 from tests.support.errors import has

@@ -20,9 +20,8 @@ from svc_async import (
     UserCredentials,
 )
 from svc_async.batch.job import Job, TargetSpec
-from svc_async.batch.ledger import Ledger
+from svc_async.batch.ledger import Ledger, NoLongerSendable
 from svc_async.batch.report import Report
-from svc_async.batch.sender import NoLongerSendable
 from svc_async.batch.settings import BatchSettings
 from svc_async.errors import Sent
 from svc_async.governor.governor import Governor, Priority

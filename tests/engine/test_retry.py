@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from svc_async.engine import retry
-from svc_async.engine.retry import Retries, RetryBudget, decide
+from svc_async.engine.retry import Retries, decide
 from svc_async.errors import (
     ApiError,
     ErrorDetail,
@@ -20,7 +20,7 @@ from svc_async.errors import (
     WouldWaitTooLong,
 )
 from svc_async.sandbox import VirtualClock
-from svc_async.wire.outcome import api_error
+from svc_async.wire.outcome import RetryBudget, api_error
 
 T = TypeVar("T")
 

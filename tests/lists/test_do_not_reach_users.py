@@ -14,7 +14,7 @@ from svc_async.ads.do_not_reach_lists import (
     DoNotReachUser,
 )
 from svc_async.batch.job import ClusterRunner, Job, SourceSpec, TargetSpec
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Report
 from svc_async.errors import InvalidArgument, UnexpectedAnswer
 from svc_async.lists.do_not_reach_users import DoNotReachUsers

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.batch.sender import GRACE
+from svc_async.batch.ledger import GRACE
 from svc_async.errors import BatchError
 from svc_async.state import SharedState
 from tests.support.fake_service import LOST, FakeService, make_members

@@ -9,9 +9,9 @@ import pytest
 
 from svc_async import BatchError, Rows
 from svc_async.batch.job import StateLocation
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.ledger import GRACE
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.plan import SyncReport
-from svc_async.batch.sender import GRACE
 from svc_async.errors import StateUnavailable, TakenUpElsewhere
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.state import SharedState
@@ -36,7 +36,7 @@ class Process:
     waits: list[float] = attrs.field(factory=list)
 
     def start(self, names: Sequence[str], **settings: Any) -> "asyncio.Task[SyncReport]":
-        users = AudienceUsers(self.service, "a1", "c1", limits=Limits(operations=1))
+        users = AudienceUsers(self.service.pipeline, "a1", "c1", limits=Limits(operations=1))
         rows = Rows(("partner_user_id",), [(name,) for name in names])
         settings = {"max_removal_share": 1, "users_per_operation": 1, "concurrency": 1, **settings}
         return asyncio.ensure_future(users.sync(rows, state=self.state, on_wait=self.waits.append, **settings))
@@ -96,7 +96,7 @@ async def test_a_dry_run_sends_nothing(shared: SharedState) -> None:
 async def test_lists_of_other_accounts_have_states_of_their_own(shared: SharedState) -> None:
     first, second = Process(shared), Process(shared)
     await first.start(["p1"])
-    users = AudienceUsers(second.service, "a2", "c1")
+    users = AudienceUsers(second.service.pipeline, "a2", "c1")
     report = await users.sync(Rows(("partner_user_id",), [("p1",)]), state=shared)
     assert report.plan.additions == 1
 

@@ -18,7 +18,7 @@ def service() -> FakeService:
 
 @pytest.fixture
 def users(service: FakeService) -> AudienceUsers:
-    return AudienceUsers(service, "a1", "c1")
+    return AudienceUsers(service.pipeline, "a1", "c1")
 
 
 @pytest.fixture

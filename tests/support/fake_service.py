@@ -12,6 +12,7 @@ import msgspec
 from svc_async.ads.custom_audiences import BatchCounts
 from svc_async.batch.report import Progress, Report
 from svc_async.engine.memory import MemoryBudget
+from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import ApiError, Sent, TransportError
 from svc_async.monitoring import Subscribers
 from svc_async.sandbox import VirtualClock
@@ -83,6 +84,11 @@ class FakeService:
     _next_turn: float = 0.0
     _before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
     _at_sending: Callable[[Request[Any]], object] | None = None
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The service itself: jobs only send with a pipeline."""
+        return cast("Pipeline", self)
 
     def but(
         self,

@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from svc_async.batch.journal.journal import JournalPath
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Report
 from svc_async.batch.settings import JobSizes
 from svc_async.lists.audience_users import AudienceUsers
@@ -24,7 +24,7 @@ SMALL = JobSizes(slice_rows=3, partition_rows=7)
 def create_users(service: FakeService, audience: str = "c1", *, operations: int = 4) -> AudienceUsers:
     """Return users of an audience, sent a few operations at a time."""
     limits = Limits(operations=operations)
-    return AudienceUsers(service, "a1", audience, limits=limits, sizes=SMALL)
+    return AudienceUsers(service.pipeline, "a1", audience, limits=limits, sizes=SMALL)
 
 
 def make_repeated_rows(count: int = 60, keys: int = 12, seed: int = 1) -> list[Row]:

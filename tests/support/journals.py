@@ -19,8 +19,7 @@ from svc_async.batch.journal.journal import (
 )
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.journal.records import KINDS, JournalChanges
-from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.operations import Limits, OperationGroup
+from svc_async.batch.packing.batch import Batch, Limits, OperationGroup
 from svc_async.batch.settings import BatchSettings
 from svc_async.errors import ErrorDetail, Hint, SvcError, UnusableFile, UnusableState
 from svc_async.sandbox import VirtualClock

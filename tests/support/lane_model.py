@@ -45,17 +45,15 @@ from svc_async.batch.lane import (
     count_in_doubt,
     count_pending,
 )
-from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.operations import Limits, OperationFrame, PackedRows
+from svc_async.batch.packing.batch import Batch, Limits, OperationFrame, PackedRows
 from svc_async.batch.packing.packer import Packer
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.batch.report import Accounting
 from svc_async.counts import Counts
-from svc_async.engine.retry import RetryBudget
 from svc_async.errors import ErrorDetail, Sent, TransportError, UnexpectedAnswer
 from svc_async.users.packed import PLAIN, TextUsers
-from svc_async.wire.outcome import api_error
+from svc_async.wire.outcome import RetryBudget, api_error
 
 __all__ = ["LaneModel", "run_schedule", "run_schedules", "seal_rows"]
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch.packing.batch import Batch
-from svc_async.batch.packing.operations import OperationFrame, PackedRows
+from svc_async.batch.packing.batch import Batch, OperationFrame, PackedRows
 from svc_async.batch.packing.packer import Packer
 from svc_async.batch.packing.positions import Positions
 from svc_async.users.packed import PLAIN, RowTemplate, TextUsers

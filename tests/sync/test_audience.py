@@ -105,7 +105,7 @@ async def test_only_what_changed_is_sent(audience: Audience, sandbox: Sandbox) -
 async def test_rows_that_expire_within_30_days_are_sent_again_by_default(
     tmp_path: Path, lifetime: int, refreshes: int
 ) -> None:
-    users = AudienceUsers(FakeService(), "a1", "c1")
+    users = AudienceUsers(FakeService().pipeline, "a1", "c1")
     people, days = Rows(("email",), [("a@example.org",)]), timedelta(days=lifetime)
     await users.sync(people, state=tmp_path / "state", lifetime=days)
     assert (await users.sync(people, state=tmp_path / "state", lifetime=days)).plan.refreshes == refreshes

@@ -129,7 +129,7 @@ async def test_a_row_of_many_with_removals_of_many(audience: Audience, monkeypat
 
 
 async def test_removals_find_nobody_where_rows_have_one_identifier(tmp_path: Path) -> None:
-    users = AudienceUsers(FakeService(), "a1", "c1")
+    users = AudienceUsers(FakeService().pipeline, "a1", "c1")
     searched: list[object] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sync_state, "select_linked", searched.append)

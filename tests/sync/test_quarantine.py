@@ -10,9 +10,9 @@ import attrs
 import pytest
 
 from svc_async import BatchError, Rows
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.ledger import SENDABLE, NoLongerSendable
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Failure
-from svc_async.batch.sender import SENDABLE, NoLongerSendable
 from svc_async.clock import SystemClock, find_boot
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.lists.user_list import USER_LIMITS
@@ -66,7 +66,7 @@ class Nights:
         limits: Limits = USER_LIMITS,
         **settings: Any,
     ) -> Any:
-        users = AudienceUsers(service, "a1", "c1", limits=limits)
+        users = AudienceUsers(service.pipeline, "a1", "c1", limits=limits)
         return await users.sync(
             Rows(self.columns, list(rows)), state=self.state, max_removal_share=1, on_wait=self.waits.append, **settings
         )

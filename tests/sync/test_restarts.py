@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from svc_async import Rows, Session
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.governor.governor import Governor, Priority
 from svc_async.governor.limits import LIMITS, change_limit
 from svc_async.lists.audience_users import AudienceUsers
@@ -66,7 +66,7 @@ class Process(FakeService):
         self.arrived.append(now)
 
     async def sync(self, state: Path, count: int) -> None:
-        users = AudienceUsers(self, "a1", "c1", limits=Limits(operations=1))
+        users = AudienceUsers(self.pipeline, "a1", "c1", limits=Limits(operations=1))
         rows = Rows(("partner_user_id",), [(f"p{number}",) for number in range(count)])
         await users.sync(rows, state=state, max_removal_share=1, users_per_operation=1, quarantine=0.0)
 

@@ -69,11 +69,10 @@ from svc_async.batch.journal.records import (
 from svc_async.batch.journal.resume import RemainingRows, SettledRows, SourceReplay, digest_source
 from svc_async.batch.journal.spool import Spool
 from svc_async.batch.lane import Lane, Settle
-from svc_async.batch.ledger import Intent, Ledger, Resumption
+from svc_async.batch.ledger import GRACE, LONGEST_WINDOW, Intent, Ledger, Resumption, check_sendable
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import KEPT_FAILURES, SLOT_WIDTH, SLOTS, Accounting, Failure, Report, widen_slots
-from svc_async.batch.sender import GRACE, LONGEST_WINDOW, check_sendable
 from svc_async.batch.settings import BatchSettings
 from svc_async.batch.source import RowSource, Slice
 from svc_async.cancellation import complete, in_thread

@@ -10,8 +10,7 @@ import attrs
 
 from svc_async.batch.journal.records import JournalCheckpoint
 from svc_async.batch.ledger import Intent
-from svc_async.batch.packing.batch import Batch, rebuild
-from svc_async.batch.packing.operations import Limits, PackedRows, select_rows
+from svc_async.batch.packing.batch import Batch, Limits, PackedRows, rebuild, select_rows
 from svc_async.batch.packing.packer import find_partitions
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice

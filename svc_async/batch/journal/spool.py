@@ -12,7 +12,7 @@ import attrs
 
 from svc_async.batch.journal.records import JournalCheckpoint
 from svc_async.batch.journal.resume import SourceDigest
-from svc_async.batch.packing.operations import OperationGroup, PackedRows
+from svc_async.batch.packing.batch import OperationGroup, PackedRows
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import attrs
 
+from svc_async.batch.ledger import LONGEST_WINDOW, SENDABLE, check_sendable
 from svc_async.batch.plan import PARTS, STAGES, Part, Stage
-from svc_async.batch.sender import LONGEST_WINDOW, SENDABLE, check_sendable
 from svc_async.store.records import Key, RecordLocation, RecordStore, encode
 from svc_async.sync.sending import Allowance, ClockReading, SendingNote
 

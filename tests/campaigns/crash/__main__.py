@@ -67,7 +67,7 @@ def _run(arguments: argparse.Namespace, kinds: Sequence[str], database: Database
 
 async def _upload_bad_rows(count: int, seed: int) -> bool:
     """Return whether each bad row failed by itself, with a documented code and without its value."""
-    users = AudienceUsers(FakeService(), "a1", "c1")
+    users = AudienceUsers(FakeService().pipeline, "a1", "c1")
     found = count_problems(*await upload_bad_rows(users, count, seed))
     _say(f"bad rows: {', '.join(f'{number} {what}' for what, number in found.items())}")
     return found == dict.fromkeys(found, 0) | {"rows": count, "failed": count}

@@ -14,7 +14,7 @@ import attrs
 from svc_async import Session
 from svc_async.batch.journal.file import Journals
 from svc_async.batch.journal.journal import JournalPath
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.state import SharedState
 from tests.campaigns.crash.client import Result, Step

@@ -11,7 +11,7 @@ import attrs
 
 from svc_async import Session
 from svc_async.batch.job import StateLocation
-from svc_async.batch.packing.operations import Limits
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.settings import JobSizes
 from svc_async.state import SharedState
 from tests.campaigns.crash.batch_jobs import QUARANTINE, Options, hash_value

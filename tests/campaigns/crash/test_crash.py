@@ -156,7 +156,7 @@ def test_the_model_sees_rows_that_are_unaccounted_for(change: dict[str, Any]) ->
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(20_000, marks=pytest.mark.long)])
 async def test_bad_rows_fail_by_themselves_typed_and_unseen(count: int) -> None:
-    users = AudienceUsers(FakeService(), "a1", "c1")
+    users = AudienceUsers(FakeService().pipeline, "a1", "c1")
 
     report, failures = await upload_bad_rows(users, count, seed=1)
 
