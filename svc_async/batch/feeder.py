@@ -169,7 +169,15 @@ class Feeder:
                 return error.with_traceback(None)  # its frames hold rows
             except Exception as error:  # noqa: BLE001 - whatever a source may raise; what came before it is finished
                 return error
-            is_time_to_flush = self._take(part)
+            self._ledger.accounting.counts += Counts(
+                read=part.count - part.again,
+                pending=part.invalid_again - part.again,
+                failed=-part.invalid_again,  # `on_failures` counts them anew
+                partly_valid=part.partly_valid,
+            )
+            is_time_to_flush = self._partitioner.add(part.rows)
+            if part.failures:
+                self._on_failures(part.failures)
             if number % _SLICES_PER_PROGRESS == 0:
                 self._on_progress()
             await asyncio.sleep(0)
@@ -177,19 +185,6 @@ class Feeder:
                 await self._flush()
                 await self._make_room()
         return None
-
-    def _take(self, part: Slice) -> bool:
-        """Collect rows; return whether it is time to flush."""
-        self._ledger.accounting.counts += Counts(
-            read=part.count - part.again,
-            pending=part.invalid_again - part.again,
-            failed=-part.invalid_again,  # `on_failures` counts them anew
-            partly_valid=part.partly_valid,
-        )
-        is_time_to_flush = self._partitioner.add(part.rows)
-        if part.failures:
-            self._on_failures(part.failures)
-        return is_time_to_flush
 
     async def _flush(self) -> None:
         for index, batches in self._partitioner.flush(self._clock.now()):
@@ -265,17 +260,13 @@ class Feeder:
             for group in ready:
                 groups.remove(group)
                 tails = {index: share for index, share in tails.items() if index not in group}
-                self._send_tail(self._add_lane(next(numbers), group))
+                lane, now = self._add_lane(next(numbers), group), self._clock.now()
+                packer, *others = (self._packers[member] for member in group)
+                batches = [batch for other in others for batch in packer.take_over(other, now)]
+                self._enqueue(lane, batches + packer.flush(now))
+                self._count(packer)
             if not ready:
                 await self._wait_for_change()
-
-    def _send_tail(self, lane: Lane) -> None:
-        """Send the rows that are left in the open batches of the members of a lane."""
-        packer, *others = (self._packers[member] for member in lane.members)
-        now = self._clock.now()
-        batches = [batch for other in others for batch in packer.take_over(other, now)]
-        self._enqueue(lane, batches + packer.flush(now))
-        self._count(packer)
 
     async def _wait_for_change(self) -> None:
         self._changed.clear()

@@ -16,9 +16,8 @@ import attrs
 import msgspec
 
 from svc_async.batch.journal.journal import JournalPath
-from svc_async.batch.plan import SyncObservers, SyncSettings
 from svc_async.batch.report import Report
-from svc_async.batch.settings import BatchSettings, Reading
+from svc_async.batch.settings import BatchSettings, Reading, SyncObservers, SyncSettings
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import Hint, InvalidArgument
 from svc_async.store.records import SharedSyncs

@@ -413,15 +413,18 @@ class Lane:
     def _recover(self, failure: Failed) -> Command | None:
         return self._RECOVERY[recovery_for(failure.error)](self, failure)
 
-    def _wait_for_limit(self, failure: Failed) -> Command | None:
-        return self._repeat(failure)  # the governor has closed the limit, and keeps the request until it opens
-
     def _send_again(self, failure: Failed) -> Command | None:
-        """Send the same bytes after the next delay, and after a quarantine if newer rows could be undone."""
+        """Send the same bytes after the next delay, and after a quarantine if newer rows could be undone.
+
+        When no delay is left, stop the job if the service has accepted nothing since the attempt before; otherwise give
+        up the batch.
+        """
         pause = self.policy.quarantine if may_have_worked(failure.error) else 0.0
         delay = next(self._delays, None)
         if delay is None:
-            return self._end_repeats(failure, pause=pause)
+            if says_nothing_of_rows(failure.error) and self.policy.budget.successes == self._successes:
+                return self._stop_job(failure)
+            return self._wait(pause, partial(self._give_up, failure), gives_up=True)
         self._successes = self.policy.budget.successes
         wait = max(delay, pause, failure.pause or 0.0)
         if not self._stopping:
@@ -430,12 +433,6 @@ class Lane:
 
     def _repeat(self, failure: Failed) -> Command | None:
         return self._send() if self.policy.budget.spend() else self._stop_job(failure)
-
-    def _end_repeats(self, failure: Failed, *, pause: float) -> Command | None:
-        """Stop the job if the service has accepted nothing since the attempt before; otherwise give up the batch."""
-        if says_nothing_of_rows(failure.error) and self.policy.budget.successes == self._successes:
-            return self._stop_job(failure)
-        return self._wait(pause, partial(self._give_up, failure), gives_up=True)
 
     def _give_up(self, failure: Failed) -> Command:
         batch, error = self.queue[0], failure.error
@@ -488,7 +485,7 @@ class Lane:
     # Each step takes the lane and the failure.
     _RECOVERY: ClassVar[Mapping[Recovery, Callable[..., Command | None]]] = {
         Recovery.REPEAT:     _send_again,
-        Recovery.WAIT:       _wait_for_limit,
+        Recovery.WAIT:       _repeat,  # the governor has closed the limit, and keeps the request until it opens
         Recovery.QUARANTINE: _send_again,
         Recovery.ISOLATE:    _isolate,
         Recovery.HALVE:      _halve,

@@ -1,28 +1,21 @@
-"""A sync as values: its settings, the plan that it makes, and its report; no I/O."""
+"""The plan of a sync, and its report: what it may do and has done; no I/O."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
 
-from svc_async.batch.report import Failure, Report
-from svc_async.batch.settings import Observers
+from svc_async.batch.report import Report
 from svc_async.errors import BatchError, InvalidArgument
-from svc_async.value_rules import DURATION, FLAG, PLAIN_FUNCTION, SHARE, ValueRule, or_none
 
 __all__ = [
-    "MAX_TIME",
     "PARTS",
     "STAGES",
-    "SYNC_DEFAULTS",
     "Part",
     "Plan",
     "Stage",
-    "SyncObservers",
     "SyncReport",
-    "SyncSettings",
 ]
 
 Part = Literal["removals", "upserts"]
@@ -212,44 +205,3 @@ class SyncReport:
         parts = [{"rows": "sent", **self.sent.counts}, {"rows": "removed", **self.removed.counts}]
         plan = render_fields("Plan", attrs.asdict(self.plan))
         return plan + render_rows("Complete" if self.complete else "Not complete", parts)
-
-
-MAX_TIME = timedelta(days=36_500)
-"""The longest time that a setting may state; what lies much further ahead has no date."""
-
-
-_RULES: Mapping[str, ValueRule] = {"dry_run": FLAG, "max_removal_share": SHARE, "refresh_within": DURATION}
-_OBSERVER = or_none(PLAIN_FUNCTION)
-
-
-@attrs.frozen(kw_only=True)
-class SyncSettings:
-    """The settings of a sync: keywords of `SyncOptions` and `AudienceSyncOptions` in `svc_async.batch.options`.
-
-    Raises:
-        InvalidArgument: a setting breaks its rule.
-    """
-
-    dry_run: bool = False
-    max_removal_share: float = 0.2
-    refresh_within: timedelta = timedelta(days=30)
-
-    def __attrs_post_init__(self) -> None:
-        for name, rule in _RULES.items():  # no validators: msgspec, which reads the settings of a job, calls none
-            rule.check(name, getattr(self, name))
-        if self.refresh_within < timedelta(0):
-            raise InvalidArgument("refresh_within", "must be at least 0")
-        if self.refresh_within > MAX_TIME:
-            raise InvalidArgument("refresh_within", f"must be at most {MAX_TIME.days:,} days")
-
-
-SYNC_DEFAULTS = SyncSettings()
-
-
-@attrs.frozen(kw_only=True)
-class SyncObservers(Observers):
-    """Functions that a sync calls as it proceeds: those of a job, and keywords of `SyncOptions`."""
-
-    on_plan: Callable[[Plan], object] | None = attrs.field(default=None, validator=_OBSERVER)
-    on_removal_failure: Callable[[Failure], object] | None = attrs.field(default=None, validator=_OBSERVER)
-    on_wait: Callable[[float], object] | None = attrs.field(default=None, validator=_OBSERVER)

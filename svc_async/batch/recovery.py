@@ -136,12 +136,10 @@ def find_refused_operations(error: SvcError, batch: Batch) -> Mapping[int, Error
     operation_errors = error.operation_errors if isinstance(error, ApiError) else {}
     within = range(batch.operations)
     named = {index: reasons[0] for index, reasons in operation_errors.items() if index in within and reasons}
-    return named or ({0: _first_reason(error)} if batch.rows == 1 else {})
-
-
-def _first_reason(error: SvcError) -> ErrorDetail:
+    if named or batch.rows > 1:
+        return named
     reasons = error.errors if isinstance(error, ApiError) else ()
-    return reasons[0] if reasons else ErrorDetail(code="REFUSED", message=summarize(error))
+    return {0: reasons[0] if reasons else ErrorDetail(code="REFUSED", message=summarize(error))}
 
 
 def request_id_of(error: SvcError) -> str | None:

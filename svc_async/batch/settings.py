@@ -1,21 +1,39 @@
-"""The settings of a batch job with their defaults, stated once, and its observers."""
+"""The settings of jobs and of syncs with their defaults, stated once, and their observers."""
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import Any, Literal, get_args
 
 import attrs
 
+from svc_async.batch.plan import Plan
 from svc_async.batch.report import Failure, Progress, Receipt
+from svc_async.errors import InvalidArgument
 from svc_async.users.encoding import SLICE_ROWS, BadIdentifiers
-from svc_async.value_rules import COUNT, PLAIN_FUNCTION, SECONDS, ValueRule, one_of, or_none, whole_number
+from svc_async.value_rules import (
+    COUNT,
+    DURATION,
+    FLAG,
+    PLAIN_FUNCTION,
+    SECONDS,
+    SHARE,
+    ValueRule,
+    one_of,
+    or_none,
+    whole_number,
+)
 
 __all__ = [
     "DEFAULTS",
+    "MAX_TIME",
+    "SYNC_DEFAULTS",
     "BatchSettings",
     "JobSizes",
     "Observers",
     "Ordering",
     "Reading",
+    "SyncObservers",
+    "SyncSettings",
 ]
 
 Ordering = Literal["key", "none"]
@@ -103,3 +121,41 @@ class Reading:
 
     phone_region: str | None = None
     bad_identifiers: BadIdentifiers = "fail"
+
+
+MAX_TIME = timedelta(days=36_500)
+"""The longest time that a setting may state; what lies much further ahead has no date."""
+_SYNC_RULES: Mapping[str, ValueRule] = {"dry_run": FLAG, "max_removal_share": SHARE, "refresh_within": DURATION}
+
+
+@attrs.frozen(kw_only=True)
+class SyncSettings:
+    """The settings of a sync: keywords of `SyncOptions` and `AudienceSyncOptions` in `svc_async.batch.options`.
+
+    Raises:
+        InvalidArgument: a setting breaks its rule.
+    """
+
+    dry_run: bool = False
+    max_removal_share: float = 0.2
+    refresh_within: timedelta = timedelta(days=30)
+
+    def __attrs_post_init__(self) -> None:
+        for name, rule in _SYNC_RULES.items():  # no validators: msgspec, which reads the settings of a job, calls none
+            rule.check(name, getattr(self, name))
+        if self.refresh_within < timedelta(0):
+            raise InvalidArgument("refresh_within", "must be at least 0")
+        if self.refresh_within > MAX_TIME:
+            raise InvalidArgument("refresh_within", f"must be at most {MAX_TIME.days:,} days")
+
+
+SYNC_DEFAULTS = SyncSettings()
+
+
+@attrs.frozen(kw_only=True)
+class SyncObservers(Observers):
+    """Functions that a sync calls as it proceeds: those of a job, and keywords of `SyncOptions`."""
+
+    on_plan: Callable[[Plan], object] | None = attrs.field(default=None, validator=_OBSERVER)
+    on_removal_failure: Callable[[Failure], object] | None = attrs.field(default=None, validator=_OBSERVER)
+    on_wait: Callable[[float], object] | None = attrs.field(default=None, validator=_OBSERVER)

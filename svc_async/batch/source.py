@@ -146,7 +146,10 @@ async def _slice_each(rows: Iterable[T] | AsyncIterable[T], size: int) -> AsyncG
         failure: Exception | None = None
         try:
             if isinstance(source, AsyncIterator):
-                await _fill(part, source, size)
+                async for row in source:
+                    part.append(row)
+                    if len(part) == size:
+                        break
             else:
                 part.extend(itertools.islice(source, size))
         except Exception as error:  # noqa: BLE001 - whatever a source may raise
@@ -156,12 +159,4 @@ async def _slice_each(rows: Iterable[T] | AsyncIterable[T], size: int) -> AsyncG
         if failure is not None:
             raise failure
         if len(part) < size:
-            return
-
-
-async def _fill(part: list[T], source: AsyncIterator[T], size: int) -> None:
-    while len(part) < size:
-        try:
-            part.append(await anext(source))
-        except StopAsyncIteration:
             return

@@ -49,7 +49,6 @@ from svc_async.batch.report import Failure, JobPhase, Progress, Receipt, Report,
 from svc_async.batch.settings import BatchSettings, JobSizes
 from svc_async.batch.source import RowSource, Slice
 from svc_async.cancellation import wait_through_cancellation
-from svc_async.clock import Clock
 from svc_async.counts import Counts
 from svc_async.engine.call import log_repeat
 from svc_async.engine.pipeline import Pipeline
@@ -128,7 +127,12 @@ class Uploader(Generic[T]):
         self._destination = destination
         self._observers = job.observers
         self._clock = sender.clock
-        self._ledger = _create_ledger(job, destination, sender.clock) if ledger is None else ledger
+        if ledger is None and job.journal is not None:
+            note = None if job.source is None else to_plain(job)  # a new journal describes a job with a file
+            ledger = JournalLedger(
+                job.journal, destination=destination, settings=job.settings, clock=sender.clock, note=note
+            )
+        self._ledger = ledger or Ledger()
         self._ledger.lanes = count_lanes(
             destination.limits,
             job.settings.concurrency,
@@ -284,7 +288,9 @@ class Uploader(Generic[T]):
             value, answer = await self._sender.send_with_answer(request)
         except SvcError as error:
             accounting.rate_limited += isinstance(error, RateLimited)
-            return Failed(error, self._read_pause(error))
+            retry_at = error.retry_at if isinstance(error, ApiError) else None
+            asked = None if retry_at is None else (retry_at - self._clock.now()).total_seconds()
+            return Failed(error, None if asked is None else min(asked, _LONGEST_PAUSE))
         finally:
             flight.request = None
             del request  # the traceback of a failure would keep it while the lane waits
@@ -312,10 +318,6 @@ class Uploader(Generic[T]):
 
     def _find_lane(self, request: Request[Any]) -> Lane:
         return next(lane for lane, flight in self._flights.items() if flight.request is request)
-
-    def _read_pause(self, error: SvcError) -> float | None:
-        retry_at = error.retry_at if isinstance(error, ApiError) else None
-        return None if retry_at is None else min((retry_at - self._clock.now()).total_seconds(), _LONGEST_PAUSE)
 
     async def _settle(self, lane: Lane, settle: Settle) -> None:
         self._ledger.accounting.settle(settle.receipt)
@@ -395,14 +397,6 @@ class Uploader(Generic[T]):
             self._observers.progress(progress)
         if self._rows.subscribers.functions:
             self._rows.report(progress)
-
-
-def _create_ledger(job: Job, destination: Destination[Any], clock: Clock) -> Ledger:
-    """Return a ledger in the journal of a job, or one in memory; a new journal describes a job with a file."""
-    if job.journal is None:
-        return Ledger()
-    note = None if job.source is None else to_plain(job)
-    return JournalLedger(job.journal, destination=destination, settings=job.settings, clock=clock, note=note)
 
 
 @attrs.define

@@ -12,8 +12,8 @@ import attrs
 
 from svc_async import profiles
 from svc_async.batch.job import Job, TargetSpec
-from svc_async.batch.plan import SyncObservers
 from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report, Timeline
+from svc_async.batch.settings import SyncObservers
 from svc_async.cli.exit_codes import Interrupted, explain
 from svc_async.cli.failures import FailureList, name_failures_file
 from svc_async.cli.job_journal import AbsentSource, JobJournal, find_journal

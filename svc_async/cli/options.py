@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 import attrs
 from cyclopts import Parameter
 
-from svc_async.batch.plan import SYNC_DEFAULTS
-from svc_async.batch.settings import DEFAULTS
+from svc_async.batch.settings import DEFAULTS, SYNC_DEFAULTS
 from svc_async.errors import InvalidArgument
 from svc_async.users.encoding import BadIdentifiers
 

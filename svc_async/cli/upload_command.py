@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from svc_async.batch.job import Job, SourceSpec
-from svc_async.batch.plan import SyncSettings
-from svc_async.batch.settings import DEFAULTS, BatchSettings
+from svc_async.batch.settings import DEFAULTS, BatchSettings, SyncSettings
 from svc_async.cli.options import (
     BatchFlags,
     JournalFlags,

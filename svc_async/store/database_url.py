@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -100,15 +99,11 @@ def _find_problem(text: str) -> str | None:
     except ValueError:  # it may quote the text
         return _ADDRESS
     if unknown := settings.keys() - {*_SETTINGS}:
-        return _describe_unknown(unknown)
+        named = next((name for name in _KNOWN_ELSEWHERE if name in unknown), None)
+        what = f"the setting {named}, which" if named else "a setting that"
+        return f"has {what} is not supported; supported are {', '.join(_SETTINGS)}"
     wrong_mode = any(mode not in _MODES for mode in settings.get("sslmode", ()))
     return f"has an sslmode that is none of {', '.join(_MODES)}" if wrong_mode else None
-
-
-def _describe_unknown(names: Collection[str]) -> str:
-    named = next((name for name in _KNOWN_ELSEWHERE if name in names), None)
-    what = f"the setting {named}, which" if named else "a setting that"
-    return f"has {what} is not supported; supported are {', '.join(_SETTINGS)}"
 
 
 def _describe(text: str) -> str:

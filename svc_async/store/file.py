@@ -468,7 +468,10 @@ class Writer:
             for entry, outcome in zip(entries, outcomes, strict=True):
                 if entry.future is not None:
                     waiting[entry.future] = outcome
-            _resolve_in_loop(waiting)
+            for loop in {future.get_loop() for future in waiting}:  # a loop is woken once
+                own = {future: outcome for future, outcome in waiting.items() if future.get_loop() is loop}
+                with suppress(RuntimeError):  # the loop was closed, and nothing waits any more
+                    loop.call_soon_threadsafe(_resolve, own)
         self._file.close()
 
     def _take_queued(self) -> "Sequence[_QueuedWork]":
@@ -488,19 +491,16 @@ class Writer:
             return [_FailedWork(self._failure)] * len(works)
         with self._file.turn:
             try:
-                return self._commit(works)
+                self._connection.execute("BEGIN IMMEDIATE")
+                results = [self._perform(work) for work in works]
+                if self._before_commit is not None:
+                    self._before_commit(self._connection)
+                self._connection.execute("COMMIT")
             except Exception as error:  # noqa: BLE001 - every caller that waits gets it
                 with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
                     self._connection.execute("ROLLBACK")
                 self._failure = error if self._stop_on_error else None
                 return [_FailedWork(error)] * len(works)
-
-    def _commit(self, works: Sequence[Work[Any]]) -> Sequence[object]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        results = [self._perform(work) for work in works]
-        if self._before_commit is not None:
-            self._before_commit(self._connection)
-        self._connection.execute("COMMIT")
         return results
 
     def _perform(self, work: Work[Any]) -> object:
@@ -527,14 +527,6 @@ class _QueuedWork:
 @attrs.frozen
 class _FailedWork:
     error: Exception
-
-
-def _resolve_in_loop(outcomes: Mapping[asyncio.Future[Any], object]) -> None:
-    """Resolve futures from another thread; a loop is woken once."""
-    for loop in {future.get_loop() for future in outcomes}:
-        own = {future: outcome for future, outcome in outcomes.items() if future.get_loop() is loop}
-        with suppress(RuntimeError):  # the loop was closed, and nothing waits any more
-            loop.call_soon_threadsafe(_resolve, own)
 
 
 def _resolve(outcomes: Mapping[asyncio.Future[Any], object]) -> None:
@@ -583,7 +575,11 @@ class FileLocation:
             try:
                 with file.report():
                     if self.file_format.has_log:
-                        _end_log(file.connection)
+                        # Commits go to the file itself, with what a process that was killed has left in its log.
+                        # This fails where another process has the file open: it uses it although somebody has deleted
+                        # the file of its lock; or somebody reads it for a moment.
+                        end_log = partial(file.connection.execute, "PRAGMA journal_mode = DELETE")
+                        _try_again(end_log, "SQLITE_")
                     if kinds is None or COUNT in kinds:
                         _check_pages(file.connection)
                     # What is deleted leaves the file when it shrinks; a log would take all that is overwritten.
@@ -743,14 +739,6 @@ class _FileWriter:
     def _write(self, changes: Changes) -> None:
         with self._file.use() as connection:
             _write(changes, connection)
-
-
-def _end_log(connection: sqlite3.Connection) -> None:
-    """Have commits go to the file itself, with what a process that was killed has left in its log.
-
-    It fails where another process has the file open: it uses it although somebody has deleted the file of its lock.
-    """
-    _try_again(lambda: connection.execute("PRAGMA journal_mode = DELETE"), "SQLITE_")  # somebody may read it
 
 
 def _try_again(call: Callable[[], T], *passing: str) -> T:

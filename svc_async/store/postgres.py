@@ -179,7 +179,8 @@ class Database:
                 package asyncpg is missing.
             StateUnavailable: the database cannot be reached.
         """
-        _check_schema(schema)
+        if not TEXT.accepts(schema) or not _is_schema(schema):
+            raise InvalidArgument("schema", "must consist of at most 63 lower-case ASCII letters, digits and _")
         asyncpg = _import_asyncpg()
         if problem := url.find_file_problem():
             raise InvalidArgument("state_url", problem)
@@ -375,11 +376,6 @@ def _is_open(connection: "Connection") -> bool:
         return False  # the pool takes back by itself what is lost
 
 
-def _check_schema(schema: str) -> None:
-    if not TEXT.accepts(schema) or not _is_schema(schema):
-        raise InvalidArgument("schema", "must consist of at most 63 lower-case ASCII letters, digits and _")
-
-
 async def _keep(_connection: object) -> None:
     """Leave a connection as it is: nothing of ours outlives a transaction, so resetting it would be a wasted trip."""
 
@@ -419,7 +415,9 @@ def _report_unavailable(name: str) -> Generator[None]:
     try:
         yield
     except lost as error:
-        raise StateUnavailable(name, _explain(error)) from None
+        kinds = [each.__name__ for each in type(error).__mro__]  # nothing that the server or the URL said
+        reason = next((reason for kind, reason in _REASONS.items() if kind in kinds), kinds[0])
+        raise StateUnavailable(name, reason) from None
     except asyncpg.InsufficientPrivilegeError:
         problem = "may not be used so by this role: grant it the rights, or migrate as another one"
         raise UnusableState(name, f"{problem} (docs/how-to-share-state.md)") from None
@@ -429,14 +427,6 @@ def _report_unavailable(name: str) -> Generator[None]:
         raise UnusableState(name, problem, hint=Hint.READ_THE_LOG) from None
     except OverflowError:  # a time that Python does not have
         raise UnusableState(name, "holds a value that cannot be read", hint=Hint.READ_THE_LOG) from None
-
-
-def _explain(error: BaseException) -> str:
-    """Return a reason without anything that the server or the URL said."""
-    for kind, reason in _REASONS.items():
-        if kind in {each.__name__ for each in type(error).__mro__}:
-            return reason
-    return type(error).__name__
 
 
 _HEARTBEAT = 15.0

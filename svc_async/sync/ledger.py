@@ -8,9 +8,9 @@ import attrs
 
 from svc_async.batch.lane import Lane, Settle
 from svc_async.batch.ledger import Ledger
-from svc_async.batch.plan import Part, SyncObservers
+from svc_async.batch.plan import Part
 from svc_async.batch.report import Failure, Progress, Receipt, Report
-from svc_async.batch.settings import BatchSettings
+from svc_async.batch.settings import BatchSettings, SyncObservers
 from svc_async.clock import Clock, find_boot, read_boottime
 from svc_async.errors import BatchError
 from svc_async.sync.sending import ClockReading

@@ -17,10 +17,9 @@ from svc_async.batch.journal.records import JournalChanges, JournalRecords
 from svc_async.batch.lane import Answered, Intended, Lane, Sealed, Settle, Written
 from svc_async.batch.ledger import Intent, Ledger
 from svc_async.batch.packing.batch import Limits
-from svc_async.batch.plan import SyncObservers
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.batch.report import Progress, Report
-from svc_async.batch.settings import BatchSettings
+from svc_async.batch.settings import BatchSettings, SyncObservers
 from svc_async.errors import BatchError, SvcError
 from svc_async.wire.outcome import RetryBudget
 from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members

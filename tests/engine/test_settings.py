@@ -12,8 +12,7 @@ import pytest
 
 from svc_async import Endpoints, Governor, InvalidArgument, Retries, Session, Timeouts, UserCredentials, telemetry
 from svc_async.batch.journal.file import Journals
-from svc_async.batch.plan import SyncObservers, SyncSettings
-from svc_async.batch.settings import BatchSettings, Observers
+from svc_async.batch.settings import BatchSettings, Observers, SyncObservers, SyncSettings
 from svc_async.errors import Hint
 from svc_async.governor.limits import LIMITS, change_limit
 from svc_async.streams.reconnect_policy import Reconnects

@@ -8,7 +8,7 @@ import pytest
 from svc_async import BatchError, InvalidArgument, Journals, Session
 from svc_async.batch.job import Job, ListKind, SourceSpec, TargetSpec, from_plain
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.batch.plan import SyncObservers, SyncReport
+from svc_async.batch.plan import SyncReport
 from svc_async.batch.report import Failure, Progress
 from svc_async.batch.settings import BatchSettings, Reading
 from svc_async.errors import ApiError, Hint, UnusableFile

@@ -103,12 +103,9 @@ class Journals:
         runs = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
         # The number comes first: the date would be that of another day if the clock is set.
         last = max(filter(_is_run, runs), default=None)
-        if last is not None and not _is_finished(path := self.folder / f"{prefix}{last}"):
-            return path
+        if last is not None:
+            records = JournalFile(path := self.folder / f"{prefix}{last}").read(kinds=KINDS)
+            if not records.has("job") or not records.load("job", 0, JobState).finished:
+                return path
         number = 1 if last is None else int(last.split("-")[0]) + 1
         return self.folder / f"{prefix}{number:06}-{now:%Y-%m-%d}.journal"
-
-
-def _is_finished(path: Path) -> bool:
-    records = JournalFile(path).read(kinds=KINDS)
-    return records.has("job") and records.load("job", 0, JobState).finished

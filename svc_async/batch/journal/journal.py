@@ -185,7 +185,11 @@ class JournalLedger(Ledger):
         Raises:
             SvcError: the journal belongs to another job, is locked, or cannot be used.
         """
-        self._location = await self._find_location()
+        place = self._place
+        if isinstance(place, Journals):
+            find, identity = place.find, {name: self._destination.about[name] for name in _IDENTITY}
+            place = JournalFile(await in_thread(lambda: find(identity, self._clock.now())))
+        self._location: JournalLocation = place
         await complete(self._open(), undo=lambda _: self._close())
         return self
 
@@ -193,12 +197,6 @@ class JournalLedger(Ledger):
         _, self.store = await self._location.open(self._begin, kinds=KINDS)
         if self._killed:
             self._idle = self.store.silence
-
-    async def _find_location(self) -> JournalLocation:
-        if not isinstance(self._place, Journals):
-            return self._place
-        find, identity = self._place.find, {name: self._destination.about[name] for name in _IDENTITY}
-        return JournalFile(await in_thread(lambda: find(identity, self._clock.now())))
 
     def _begin(self, found: Records) -> tuple[None, Changes]:
         """Take over what earlier runs have recorded, and return the records that say that this run has begun."""
@@ -441,24 +439,20 @@ class JournalLedger(Ledger):
                 digest=rest.digest(),
             )
             self._pending.put_intent(entry.intent)
-        self._settle_lanes(lane, entry.settled_up_to, self._find_unsettled(lane, lane.queue, packed))
+        for member in lane.members:
+            self._settled_up_to[member] = entry.settled_up_to
+            self._pending.put("lane", member, entry.settled_up_to)
+        for each in (*lane.members, lane.number):
+            self._unsettled.pop(each, None)
+            self._pending.delete("unsettled", each)
+        if unsettled := self._find_unsettled(lane, lane.queue, packed):  # nothing of the members is left elsewhere
+            self._unsettled[lane.number] = unsettled
+            self._pending.put("unsettled", lane.number, unsettled.to_plain())
         self._state.counts += Counts(
             accepted=receipt.accepted, coalesced=len(settle.superseded), failed=len(receipt.failures)
         )
         self._add_failures(receipt.failures)
         self._submit()
-
-    def _settle_lanes(self, sender: Lane, settled_up_to: int, unsettled: Positions) -> None:
-        """Record what is settled of the lanes that one lane sends for; nothing of them is left elsewhere."""
-        for lane in sender.members:
-            self._settled_up_to[lane] = settled_up_to
-            self._pending.put("lane", lane, settled_up_to)
-        for lane in (*sender.members, sender.number):
-            self._unsettled.pop(lane, None)
-            self._pending.delete("unsettled", lane)
-        if unsettled:
-            self._unsettled[sender.number] = unsettled
-            self._pending.put("unsettled", sender.number, unsettled.to_plain())
 
     async def finish(self, report: Report, /) -> None:
         """Commit that nothing is left to do, with the digest of the source, and delete the spool.

@@ -1,6 +1,6 @@
 """Reads what the journal of a job says, also while the job runs; and what those of its shards say together."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ import attrs
 
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.records import KINDS, JobState, JournalRecords, OrderlyEnd
-from svc_async.batch.ledger import Intent
 from svc_async.batch.report import SLOTS, Report
 from svc_async.store.records import Records
 
@@ -120,7 +119,11 @@ def _parse(name: str, records: JournalRecords, *, is_running: bool) -> JournalRe
         return record
     state = records.load("job", 0, JobState)
     intents = [*records.load_intents()]
-    doubts = sorted(_find_doubts(intents), key=lambda doubt: doubt.sent_at)
+    sent = [intent for intent in intents if intent.sent_at is not None]
+    doubts = sorted(
+        (Doubt(len(intent.positions), _to_datetime(intent.sent_at or 0.0)) for intent in sent),
+        key=lambda doubt: doubt.sent_at,
+    )
     counts, failures = state.count_rows(in_doubt=sum(doubt.rows for doubt in doubts)), records.load_failures()
     return attrs.evolve(
         record,
@@ -134,19 +137,13 @@ def _parse(name: str, records: JournalRecords, *, is_running: bool) -> JournalRe
         spooled=bool(state.spool_digest),
         report=Report(failures=tuple(failures)) + counts,
         doubts=tuple(doubts),
-        turned_away=sum(intent.sent_at is None for intent in intents),
+        turned_away=len(intents) - len(doubts),
         end=state.end,
         timeline=tuple(
             Moment(min((slot + 1) * state.slot_width, state.worked), accepted, requests)
             for slot, (accepted, requests) in records.load_all("slot", tuple[int, int])
         ),
     )
-
-
-def _find_doubts(intents: Iterable[Intent]) -> Iterator[Doubt]:
-    for intent in intents:
-        if intent.sent_at is not None:
-            yield Doubt(len(intent.positions), _to_datetime(intent.sent_at))
 
 
 def _to_datetime(seconds: float) -> datetime:

@@ -130,7 +130,11 @@ class SourceReplay:
         async with aclosing(source.read()) as slices:
             async for part in slices:
                 digest.update(part)
-                self._collect(part.rows)
+                rows = part.rows
+                kept = rows.select([index for index, each in enumerate(rows.positions) if each in self._wanted])
+                self._rows.update((position, (kept, index)) for index, position in enumerate(kept.positions))
+                lanes = zip(rows.positions, find_partitions(rows.users, self._lanes), strict=True)
+                self.lane_of.update((position, lane) for position, lane in lanes if position in self._left)
                 await asyncio.sleep(0)
                 if digest.rows >= known.rows and not known.ended:
                     break
@@ -138,21 +142,13 @@ class SourceReplay:
                 digest.ended = True
         return digest.checkpoint
 
-    def _collect(self, rows: PackedRows) -> None:
-        wanted = [index for index, position in enumerate(rows.positions) if position in self._wanted]
-        kept = rows.select(wanted)
-        self._rows.update((position, (kept, index)) for index, position in enumerate(kept.positions))
-        lanes = zip(rows.positions, find_partitions(rows.users, self._lanes), strict=True)
-        self.lane_of.update((position, lane) for position, lane in lanes if position in self._left)
-
     def rebuild(self, intent: Intent, limits: Limits) -> Batch:
         """Build the batch of an intent again."""
-        positions = iter(intent.positions)
-        blocks = [(each, self._merge(itertools.islice(positions, each.rows))) for each in intent.layout]
+        places = (self._rows[position] for position in intent.positions)
+        blocks = [
+            (each, PackedRows.merge([*select_rows(itertools.islice(places, each.rows))])) for each in intent.layout
+        ]
         return rebuild(blocks, wrapper=limits.wrapper, built=intent.pinned)
-
-    def _merge(self, positions: Iterable[int]) -> PackedRows:
-        return PackedRows.merge([*select_rows(self._rows[position] for position in positions)])
 
 
 _OTHER_ROWS = (

@@ -4,7 +4,7 @@ They are records of the journal beside its others: one for each slice, and one m
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -18,7 +18,7 @@ from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice
 from svc_async.errors import Hint, SvcError
 from svc_async.store.records import MAX_BODY, RecordStore, encode
-from svc_async.users.packed import HashedUsers, PackedUsers, RowTemplate, TextUsers
+from svc_async.users.packed import HashedUsers, RowTemplate, TextUsers
 
 __all__ = ["Spool"]
 
@@ -96,11 +96,13 @@ class Spool:
             if len(records) < len(wanted):
                 count = -1
                 break
-            for _, (read, group, template, users, positions, failures, partly_valid) in records:
+            for _, (read, group, template, (is_hashed, *users), positions, failures, partly_valid) in records:
+                before, between, after, openings, closing = template
+                parsed = RowTemplate(before, between, after, tuple(openings), closing)
                 rows = PackedRows(
                     parse_group(group),
-                    templates.setdefault(repr(template), _parse_template(*template)),
-                    _parse_users(*users),
+                    templates.setdefault(repr(template), parsed),
+                    HashedUsers(*users) if is_hashed else TextUsers(*users),
                     Positions.from_plain(positions, most=read),
                 )
                 yield Slice(read, rows, [Failure(*failure) for failure in failures], partly_valid)
@@ -122,11 +124,3 @@ def _to_plain(part: Slice) -> list[Any]:
     failures = [attrs.astuple(failure) for failure in part.failures]
     template = attrs.astuple(rows.template)
     return [part.count, rows.group.to_plain(), template, users, positions, failures, part.partly_valid]
-
-
-def _parse_template(before: str, between: str, after: str, openings: Sequence[str], closing: str) -> RowTemplate:
-    return RowTemplate(before, between, after, tuple(openings), closing)
-
-
-def _parse_users(is_hashed: bool, *fields: Any) -> PackedUsers:  # noqa: FBT001 - as it is stored
-    return HashedUsers(*fields) if is_hashed else TextUsers(*fields)

@@ -242,19 +242,17 @@ class Packer:
         open_batch, self._open = self._open, _OpenBatch(self.limits)
         if not self.repeats or not open_batch.has_repeats():
             return [open_batch.seal(now)] if open_batch.rows else []
-        *full, last = self._separate(open_batch)
+        once, repeated = open_batch.divide()
+        superseded = open_batch.superseded
+        # Batches that hold each key once, to be sent in their order.
+        first, *others = self._coalesce(repeated, superseded) or self._layer(repeated, superseded)
+        first.add_all(once)
+        *full, last = first, *others
         if may_stay_open and last.rows < open_batch.rows * self.reopen_below:
             self._open = last
         else:
             full.append(last)
         return [batch.seal(now) for batch in full]
-
-    def _separate(self, batch: _OpenBatch) -> Sequence[_OpenBatch]:
-        """Return batches that hold each key once, to be sent in their order."""
-        once, repeated = batch.divide()
-        batches = self._coalesce(repeated, batch.superseded) or self._layer(repeated, batch.superseded)
-        batches[0].add_all(once)
-        return batches
 
     def _coalesce(self, repeated: Sequence[PackedRows], superseded: "array[int]") -> Sequence[_OpenBatch]:
         """Keep the last of equal rows, if all rows of one key are equal; else return nothing."""
@@ -338,14 +336,14 @@ class Partitioner:
         """Feed the rows to the packers; yield the index of each packer and the batches that its rows complete."""
         collected, self._collected = self._collected, []
         for _, alike in itertools.groupby(collected, key=lambda rows: (rows.group, rows.template)):
-            for index, packed in self._partition(PackedRows.merge(list(alike))):
+            rows, count = PackedRows.merge(list(alike)), len(self.packers)
+            if count > 1:
+                parts = rows.partition(find_partitions(rows.users, count), count)
+            else:
+                parts = iter([(0, rows)] if len(rows) else [])
+            for index, packed in parts:
                 self.rows -= len(packed)
                 yield index, self.packers[index].feed(packed, now)
-
-    def _partition(self, rows: PackedRows) -> Iterator[tuple[int, PackedRows]]:
-        if len(self.packers) == 1:
-            return iter([(0, rows)] if len(rows) else [])
-        return rows.partition(find_partitions(rows.users, len(self.packers)), len(self.packers))
 
 
 def find_partitions(users: PackedUsers, count: int) -> Sequence[int]:

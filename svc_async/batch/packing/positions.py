@@ -229,7 +229,9 @@ class Positions(Sequence[int]):
         """Yield the positions at the indexes of each group."""
         start = self.lowest if self else 0
         are_consecutive = len(self.runs) == 1 and isinstance(self.expand_runs()[0].offsets, range)
-        offsets = range(len(self)) if are_consecutive else self._list_offsets(start)
+        offsets: Sequence[int] = range(len(self))
+        if not are_consecutive:
+            offsets = [*chain.from_iterable(run.shift(start) for run in self.expand_runs())]
         for indexes in groups:
             picked = indexes if are_consecutive else make_picker(indexes)(offsets)
             yield Positions([PositionRun.pack(picked, start)] if picked else ())
@@ -252,9 +254,6 @@ class Positions(Sequence[int]):
     def _ends(self) -> Sequence[int]:
         """How many positions there are up to the end of each run; counted when one is first looked up."""
         return list(accumulate(map(len, self.runs)))
-
-    def _list_offsets(self, start: int) -> Sequence[int]:
-        return list(chain.from_iterable(run.shift(start) for run in self.expand_runs()))
 
     @overload
     def __getitem__(self, index: int) -> int: ...

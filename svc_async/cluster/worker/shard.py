@@ -11,8 +11,8 @@ from distributed import get_worker
 from distributed.worker import secede
 
 from svc_async.batch.job import Job, JobNote
-from svc_async.batch.plan import SyncObservers
 from svc_async.batch.report import KEPT_FAILURES, Failure, Progress, Report
+from svc_async.batch.settings import SyncObservers
 from svc_async.cluster.failures import FailureBlocks
 from svc_async.cluster.job import ShardOutcome, ShardTask, read_outcome, write_outcome
 from svc_async.cluster.parts import Piece, ShardRows
