@@ -63,7 +63,7 @@ class MemberRows(Snapshot):
         encoder, table = MemberEncoder(**attrs.asdict(self.reading)), self.members
         names = table.names if isinstance(table, Columns) else table.columns if isinstance(table, Rows) else None
         hash_: Callable[[Sequence[Any]], UserColumns] = (encoder if names is None else encoder.for_rows(names)).hash
-        rows = require_replayable(
+        rows: Iterable[Any] = require_replayable(
             "members", table.batches if isinstance(table, Columns) else table.rows if isinstance(table, Rows) else table
         )
         is_first = names is None
