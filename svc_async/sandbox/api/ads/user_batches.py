@@ -212,13 +212,15 @@ class _OperationReader:
         effective_at = self._read_time(params, "effective_at", self.rules.effective_at) or self.call.now
         expires_at = self._read_expiry(params, effective_at)
         users = self._get_required(params, "users", self.rules.params)
-        if users is not None and not isinstance(users, list):
+        read: list[dict[str, list[str]]] = []
+        if isinstance(users, list):
+            if not users:
+                self._note(self.rules.params, "holds no user", "users")
+            known = are_lowercase_hashes(users, self.schema.hashed)
+            read = users if known else [self._read_user(user) for user in users]
+        elif users is not None:
             self._note(self.rules.params, "must be an array", "users")
-        elif users == []:
-            self._note(self.rules.params, "holds no user", "users")
-        if isinstance(users, list) and not are_lowercase_hashes(users, self.schema.hashed):
-            users = [self._read_user(user) for user in users]
-        return list(self.found.values()) or UserOperation(str(operation_type), users, effective_at, expires_at)
+        return list(self.found.values()) or UserOperation(str(operation_type), read, effective_at, expires_at)
 
     def _read_expiry(self, params: dict[str, Any], effective_at: datetime) -> datetime:
         rule, latest = self.rules.expires_at, _add_months(self.call.now, self.call.sandbox.config.expiry_months)
