@@ -10,7 +10,7 @@ from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, Literal, Protocol, Self, TypedDict, TypeVar, get_args
+from typing import Any, Literal, Self, TypedDict, TypeVar, get_args
 
 import attrs
 import msgspec
@@ -70,15 +70,6 @@ _TITLES: Mapping[tuple[str, str], str] = MappingProxyType(
         ("catalog", "sync"): "Sync of a catalog",
     }
 )
-
-
-class ClusterClient(Protocol):
-    """A `distributed.Client` that was made with `asynchronous=True`."""
-
-    @property
-    def asynchronous(self) -> bool:
-        """Whether its methods are awaited."""
-        ...
 
 
 StateLocation = str | Path | SharedSyncs

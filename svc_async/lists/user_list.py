@@ -57,7 +57,7 @@ class UserList(abc.ABC, Generic[T]):
 
     _rules: ClassVar[ListRules]
 
-    _sender: BatchSender = attrs.field(repr=False)
+    _sender: Pipeline = attrs.field(repr=False)
     account_id: str
     # Unspecified: whether the counts are of users or of operations (contract UNS-success-count-unit).
     counted: Counted = attrs.field(default="users", kw_only=True)

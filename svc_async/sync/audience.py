@@ -19,9 +19,8 @@ from typing import Any
 import attrs
 
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS, BatchOperationType
-from svc_async.batch.plan import MAX_TIME
 from svc_async.batch.report import Report
-from svc_async.batch.settings import Reading
+from svc_async.batch.settings import MAX_TIME, Reading
 from svc_async.batch.source import slice_rows
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument

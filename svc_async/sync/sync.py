@@ -16,11 +16,10 @@ from typing import Any, ClassVar
 import attrs
 
 from svc_async.batch.job import Job
-from svc_async.batch.plan import STAGES, Part, Plan, Stage, SyncObservers, SyncReport, SyncSettings
+from svc_async.batch.plan import STAGES, Part, Plan, Stage, SyncReport
 from svc_async.batch.recovery import summarize
 from svc_async.batch.report import JobPhase, Progress, Report, Wait
-from svc_async.batch.sender import Sender
-from svc_async.batch.settings import BatchSettings
+from svc_async.batch.settings import BatchSettings, SyncObservers, SyncSettings
 from svc_async.clock import Clock
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import BatchError, Sent, SvcError
@@ -134,7 +133,7 @@ async def run_sync(
     create: Callable[[Snapshot, SliceSpill], SyncTarget],
     *,
     name: str,
-    sender: Sender,
+    sender: Pipeline,
     requests: Mapping[Part, Request[Any]],
 ) -> SyncReport:
     """Run the sync that a job describes.
@@ -179,7 +178,7 @@ class Sync:
     state: SyncState
     settings: SyncSettings
     observers: SyncObservers
-    sender: Sender = attrs.field(repr=False)
+    sender: Pipeline = attrs.field(repr=False)
     requests: Mapping[Part, Request[Any]]
     course: SyncCourse
 

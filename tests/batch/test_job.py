@@ -9,8 +9,7 @@ import pytest
 
 from svc_async import InvalidArgument
 from svc_async.batch.job import Job, SourceSpec, TargetSpec, from_plain, to_plain
-from svc_async.batch.plan import SyncObservers, SyncSettings
-from svc_async.batch.settings import BatchSettings, Reading
+from svc_async.batch.settings import BatchSettings, Reading, SyncObservers, SyncSettings
 from svc_async.store.records import SharedSyncs
 
 AUDIENCE = TargetSpec(kind="audience", account_id="18ce54d4x5t", list_id="1nmth")

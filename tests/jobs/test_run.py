@@ -10,7 +10,7 @@ from svc_async.batch.job import Job, ListKind, SourceSpec, TargetSpec, from_plai
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.batch.plan import SyncReport
 from svc_async.batch.report import Failure, Progress
-from svc_async.batch.settings import BatchSettings, Reading
+from svc_async.batch.settings import BatchSettings, Reading, SyncObservers
 from svc_async.errors import ApiError, Hint, UnusableFile
 from svc_async.jobs.limits import find_job_limit, requests_per_minute
 from svc_async.jobs.run import check_access, open_rows, run
