@@ -13,11 +13,11 @@ from svc_async.batch.source import RowSource, Slice
 from svc_async.cancellation import in_thread
 from svc_async.errors import Hint, InvalidArgument, SvcError
 from svc_async.sources.detect import STANDARD_INPUT
-from svc_async.sources.source import ReplayableSource
+from svc_async.sources.source import Source
 
 __all__ = ["open_file", "read_file"]
 
-SourceT = TypeVar("SourceT", bound=ReplayableSource)
+SourceT = TypeVar("SourceT", bound=Source)
 
 _SUFFIXES = frozenset(
     {".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xml", ".gz", ".bz2", ".xz", ".zst"}
@@ -71,7 +71,7 @@ async def _open(path: Path, open_: Callable[[Path], SourceT]) -> AsyncGenerator[
         yield source
 
 
-async def _close(source: ReplayableSource) -> None:
+async def _close(source: Source) -> None:
     source.close()
 
 

@@ -22,7 +22,7 @@ from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.printable import clean_cell
 from svc_async.private_files import check_private, check_trusted, open_private
 from svc_async.sources.detect import STANDARD_INPUT
-from svc_async.sources.source import ReplayableSource
+from svc_async.sources.source import Source
 from svc_async.users.identifiers import IDENTIFIERS
 
 try:
@@ -58,7 +58,7 @@ class FailureList:
         problem: why the list could not be written, if it could not.
     """
 
-    def __init__(self, path: Path, source: ReplayableSource, *, lasting: bool = False) -> None:
+    def __init__(self, path: Path, source: Source, *, lasting: bool = False) -> None:
         self.path = path
         self.count = 0
         self.reasons: Counter[str] = Counter()

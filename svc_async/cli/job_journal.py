@@ -20,7 +20,7 @@ from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument, SvcError, UnusableFile
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT
-from svc_async.sources.source import ReplayableSource
+from svc_async.sources.source import Source
 from svc_async.state import SharedState
 from svc_async.state.jobs import JobStore
 from svc_async.users.tables import Rows
@@ -100,28 +100,18 @@ def _find_size(path: str) -> int | None:
 
 
 @attrs.define(kw_only=True)
-class AbsentSource:
+class AbsentSource(Source):
     """Stands for a source that this process does not read: its rows are in a spool, or workers read them.
 
     Attributes:
         name: its name in messages.
         digest: its digest.
         has_lines: whether positions are lines already.
-        columns: any; the rows are encoded already.
-        size: one unit, so that the share that is done is the share of the rows that are read.
     """
 
     name: str
     digest: str = ""
     has_lines: bool = False
-    columns: tuple[str, ...] = ("email",)
-    ignored: tuple[str, ...] = ()
-    size: int = 1
-    bytes_read: int = 1
-    exhausted: bool = True
-
-    async def check(self) -> None:
-        """Accept it: whoever reads it checks it."""
 
     async def fingerprint(self) -> str:
         """Return its digest."""
@@ -133,14 +123,11 @@ class AbsentSource:
 
     def rows(self) -> Rows:
         """Return no rows: the uploader has them."""
-        return Rows(self.columns, ())
+        return Rows(["email"], ())
 
     def products(self) -> Iterable[Mapping[str, Any]]:
         """Return no products: the uploader has them."""
         return ()
-
-    def close(self) -> None:
-        """Do nothing: it holds no file."""
 
 
 def describe_resuming(job: str) -> str:
@@ -256,7 +243,7 @@ class JobJournal:
             return None
         return AbsentSource(name="standard input", digest=self.begun.file.fingerprint or "")
 
-    async def begin(self, source: ReplayableSource, job: Job, options: RunFlags, session: Session) -> Job:
+    async def begin(self, source: Source, job: Job, options: RunFlags, session: Session) -> Job:
         """Return the job with its journal, and with notes for it; make sure that it was begun with the same source.
 
         Raises:

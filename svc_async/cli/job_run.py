@@ -32,7 +32,7 @@ from svc_async.jobs.limits import JobLimit, find_job_limit
 from svc_async.jobs.run import check_access, open_rows, run
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT
-from svc_async.sources.source import ReplayableSource
+from svc_async.sources.source import Source
 
 __all__ = ["run_job"]
 
@@ -149,7 +149,7 @@ class _CommandRun:
     job: Job
     file: str
     options: RunFlags
-    source: ReplayableSource
+    source: Source
     journal: JobJournal = attrs.field(factory=JobJournal)
     workers: WorkerFlags | None = None
     cluster_job: str | None = None

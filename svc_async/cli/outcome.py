@@ -29,7 +29,7 @@ from svc_async.errors import BatchError, InvalidArgument, UnusableFile
 from svc_async.jobs.html_report import BEGINNING, JobRecord, report_page
 from svc_async.private_files import check_replaceable, report_os_error, write_private
 from svc_async.sources.columns import select_unmapped
-from svc_async.sources.source import ReplayableSource
+from svc_async.sources.source import Source
 from svc_async.users.names import quote_names, shorten_name
 
 __all__ = ["JobOutcome", "check_report", "describe_unused", "list_unused", "write_json_report", "write_report"]
@@ -327,7 +327,7 @@ def _counts(report: Report, *, drops: bool) -> list[tuple[int, str, str]]:
     return counts
 
 
-def describe_unused(job: Job, source: ReplayableSource) -> str | None:
+def describe_unused(job: Job, source: Source) -> str | None:
     """Return a note on what is not sent of a feed that was checked; None if that is nothing."""
     names = _find_unused(job, source)
     if not names:
@@ -339,14 +339,14 @@ def describe_unused(job: Job, source: ReplayableSource) -> str | None:
     )
 
 
-def list_unused(job: Job, source: ReplayableSource) -> Mapping[str, Sequence[str]]:
+def list_unused(job: Job, source: Source) -> Mapping[str, Sequence[str]]:
     """Return the first hundred names of what is not sent, ready for JSON; empty if the source is no feed."""
     if not _is_feed(job):
         return {}
     return {"unused_columns": [shorten_name(name) for name in _find_unused(job, source)[:_NAMED]]}
 
 
-def _find_unused(job: Job, source: ReplayableSource) -> Sequence[str]:
+def _find_unused(job: Job, source: Source) -> Sequence[str]:
     """Return the names of which the user has not said that they are ignored."""
     return select_unmapped(source.ignored, job.file.mapping) if _is_feed(job) else ()
 

@@ -21,7 +21,7 @@ from svc_async.jobs.limits import find_job_limit
 from svc_async.lists.user_list import USER_LIMITS
 from svc_async.private_files import create_folder, report_os_error, state_folder
 from svc_async.session import Session
-from svc_async.sources.source import ReplayableSource
+from svc_async.sources.source import Source
 
 __all__ = ["SyncPlan", "open_state"]
 
@@ -41,7 +41,7 @@ class SyncPlan:
     """
 
     job: Job
-    source: ReplayableSource
+    source: Source
     options: RunFlags
     _plan: Plan | None = attrs.field(default=None, init=False)
 

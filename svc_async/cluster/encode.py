@@ -30,7 +30,8 @@ from svc_async.cluster.plan import Fragment, SourcePlan
 from svc_async.errors import UnusableFile
 from svc_async.jobs.run import find_vocabulary
 from svc_async.sources.blocks.files import unusable
-from svc_async.sources.source import ProductFeed, UnparsedRow, UserSource
+from svc_async.sources.file_source import FileSource, TableSource
+from svc_async.sources.product_attributes import UnparsedRow
 from svc_async.users.encoding import SLICE_ROWS, EncodedUsers, MemberEncoder, RowEncoder
 from svc_async.users.packed import PackedUsers, RowTemplate, merge_users
 
@@ -115,7 +116,7 @@ class _UserEncoder:
     shards: _Shards
     flush_rows: int
 
-    def encode(self, source: UserSource, encoder: RowEncoder) -> None:
+    def encode(self, source: TableSource, encoder: RowEncoder) -> None:
         pending: list[tuple[EncodedUsers, Positions]] = []
         first = waiting = size = 0
         for part in read_slices(source.rows().rows):
@@ -154,7 +155,7 @@ def create_encoder(job: Job) -> MemberEncoder:
     return MemberEncoder(names=[*find_vocabulary(job).keys], **attrs.asdict(job.reading))
 
 
-def _encode_products(source: ProductFeed, fragment: Fragment, shards: _Shards, key: str) -> None:
+def _encode_products(source: FileSource, fragment: Fragment, shards: _Shards, key: str) -> None:
     first = 0
     for part in read_slices(source.products()):
         places = list_places(source, fragment, first, len(part))

@@ -17,7 +17,7 @@ from urllib.request import url2pathname
 import attrs
 
 from svc_async.errors import InvalidArgument, SvcError
-from svc_async.sources.blocks.files import unusable
+from svc_async.sources.blocks.files import Input, unusable
 
 __all__ = ["SourceFile", "SourceUnavailable", "StoredFile", "list_files"]
 
@@ -77,30 +77,17 @@ def list_files(path: str) -> Sequence[SourceFile]:
     return sorted(found, key=lambda file: file.path)
 
 
-@attrs.frozen
-class StoredFile:
+class StoredFile(Input):
     """An input whose bytes are on this machine or on a storage, and that is the same as when it was found.
 
-    Attributes:
+    Args:
         file: the file.
     """
 
-    file: SourceFile
-
-    @property
-    def name(self) -> str:
-        """Its path or URL."""
-        return self.file.path
-
-    @property
-    def size(self) -> int:
-        """Its number of bytes."""
-        return self.file.size
-
-    @property
-    def lines_before(self) -> int:
-        """None: it is a whole file."""
-        return 0
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+        self.name = file.path
+        self.size = file.size
 
     @property
     def is_local(self) -> bool:
@@ -155,9 +142,6 @@ class StoredFile:
                 found = _describe_remote(self.name, system.info(path))
         if found != self.file:
             raise SourceUnavailable(self.name, "was changed while it was in use; run the job again, as another one")
-
-    def close(self) -> None:
-        """Do nothing: no file stays open."""
 
 
 class _StorageReader(RawIOBase):

@@ -4,25 +4,21 @@ The text of a fragment is its header, and the bytes of its rows. Of a Parquet fi
 group are copied to a sparse file on this machine, at the places where they are in the original.
 """
 
-import tempfile
 from codecs import BOM_UTF8
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from io import BytesIO
 from typing import Any, BinaryIO
 
-import attrs
-
 from svc_async.batch.job import Job
 from svc_async.cluster.files import StoredFile
 from svc_async.cluster.plan import Fragment
 from svc_async.jobs.run import find_vocabulary
-from svc_async.sources.blocks.files import ByteReader, Input, open_shared
+from svc_async.sources.blocks.files import ByteReader, Input, TemporaryInput
 from svc_async.sources.blocks.parquet_bounds import MAX_FOOTER
 from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.parquet import ParquetSource, RowGroupPart
-from svc_async.sources.source import ReplayableRows, ReplayableSource
-from svc_async.sources.table_feeds import TableFeed
+from svc_async.sources.source import ReplayableRows, Source
 from svc_async.sources.xml_feed import XmlFeed
 from svc_async.users.encoding import SLICE_ROWS
 
@@ -37,7 +33,7 @@ _BEYOND = 128
 
 @contextmanager
 def open_fragment(fragment: Fragment, job: Job) -> Generator[Any]:
-    """Open the rows of a fragment, as a `UserSource` or a `ProductFeed`; positions count them from 0.
+    """Open the rows of a fragment, as a `FileSource`; positions count them from 0.
 
     Raises:
         UnusableFile: the fragment cannot be parsed; the message names the line or row.
@@ -62,7 +58,7 @@ def read_slices(rows: object) -> Iterator[Sequence[Any]]:
     return rows.once().slices(SLICE_ROWS)
 
 
-def list_places(source: ReplayableSource, fragment: Fragment, first: int, count: int) -> Sequence[int]:
+def list_places(source: Source, fragment: Fragment, first: int, count: int) -> Sequence[int]:
     """Return where rows that were just read are in their file: their lines, or else their numbers, counted from 1."""
     # Products in XML may share a line, so they are counted: a place must tell rows apart.
     start = None if isinstance(source, XmlFeed) else source.find_line(first)
@@ -90,19 +86,20 @@ def list_reader_settings(job: Job) -> Mapping[str, Any]:
     return {"mapping": job.file.mapping, "vocabulary": find_vocabulary(job), "empty": job.file.empty}
 
 
-@attrs.frozen(kw_only=True)
-class _FragmentText:
+class _FragmentText(Input):
     """The header of a file and the rows of a fragment, as an input.
 
-    Attributes:
+    Args:
         name: the file.
         content: the text.
         lines_before: the lines of the file that come before it, were it one text.
     """
 
-    name: str
-    content: bytes
-    lines_before: int
+    def __init__(self, name: str, content: bytes, lines_before: int) -> None:
+        self.name = name
+        self.size = len(content)
+        self.lines_before = lines_before
+        self._content = content
 
     @classmethod
     def read(cls, fragment: Fragment, end: int, stored: StoredFile) -> "_FragmentText":
@@ -115,20 +112,10 @@ class _FragmentText:
             head += f"sep={file.delimiter}\n".encode()
         # As many lines as the parser counts; the head ends with a line end.
         lines = head.count(b"\n") + head.count(b"\r") - head.count(b"\r\n")
-        return cls(name=stored.name, content=head + rows, lines_before=fragment.before - lines)
-
-    @property
-    def size(self) -> int:
-        return len(self.content)
+        return cls(stored.name, head + rows, fragment.before - lines)
 
     def open(self) -> BinaryIO:
-        return BytesIO(self.content)
-
-    def check_unchanged(self) -> None:
-        """Do nothing: it is in memory."""
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""
+        return BytesIO(self._content)
 
 
 def _read_compressed(stored: StoredFile, head: int, start: int, end: int) -> tuple[bytes, bytes]:
@@ -148,9 +135,7 @@ def _read_exactly(file: ByteReader, size: int) -> bytes:
 
 
 @contextmanager
-def _open_row_group(
-    fragment: Fragment, group: int, stored: StoredFile, job: Job
-) -> Generator[ParquetSource | TableFeed]:
+def _open_row_group(fragment: Fragment, group: int, stored: StoredFile, job: Job) -> Generator[ParquetSource]:
     part = RowGroupPart(group=group, first=fragment.start, rows=(fragment.end or 0) - fragment.start)
     with ExitStack() as stack:
         copy = None if stored.is_local else stack.enter_context(closing(_SparseCopy(stored)))
@@ -158,23 +143,20 @@ def _open_row_group(
         stack.enter_context(closing(source))
         if copy is not None:
             copy.fetch([(start, size + _BEYOND) for start, size in source.list_ranges(group)])
-        yield TableFeed(source) if job.target.kind == "catalog" else source
+        yield source
 
 
-class _SparseCopy:
+class _SparseCopy(TemporaryInput):
     """Parts of a Parquet file elsewhere, in an anonymous temporary file of the same size, as an input.
 
     Args:
         stored: the original; its metadata is copied at once.
     """
 
-    lines_before = 0
-
     def __init__(self, stored: StoredFile) -> None:
+        super().__init__(stored.name)
         self._stored = stored
-        self.name = stored.name
         self.size = stored.size
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the input
         try:
             self._file.truncate(self.size)
             self._fetch_metadata()
@@ -190,15 +172,6 @@ class _SparseCopy:
                 self._file.seek(at)
                 self._file.write(self._stored.read(at, min(end, at + _BLOCK)))
         self._file.flush()
-
-    def open(self) -> BinaryIO:
-        return open_shared(self._file)
-
-    def check_unchanged(self) -> None:
-        """Do nothing: it is a copy."""
-
-    def close(self) -> None:
-        self._file.close()
 
     def _fetch_metadata(self) -> None:
         tail = min(self.size, _TAIL)

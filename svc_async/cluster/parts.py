@@ -18,7 +18,8 @@ from dask import config
 
 from svc_async.batch.packing.positions import PositionRun, Positions
 from svc_async.cluster.plan import SourcePlan
-from svc_async.sources.source import ReplayableRows, UnparsedRow
+from svc_async.sources.product_attributes import UnparsedRow
+from svc_async.sources.source import ReplayableRows
 from svc_async.sync.pages.spill import Blobs
 from svc_async.users.encoding import EncodedSlices, EncodedUsers
 from svc_async.users.packed import PLAIN, HashedUsers, PackedUsers, RowTemplate, TextUsers

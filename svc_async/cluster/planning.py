@@ -11,7 +11,6 @@ from encodings import normalize_encoding
 from functools import partial
 from importlib import import_module
 from itertools import chain
-from typing import Any
 
 import attrs
 
@@ -22,9 +21,8 @@ from svc_async.cluster.plan import Fragment, PlannedFile, SourcePlan
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.decoding import MAX_LINE
 from svc_async.sources.blocks.files import ByteReader, unusable
-from svc_async.sources.csv_table import CsvLayout
+from svc_async.sources.csv_source import CsvSource
 from svc_async.sources.detect import detect_format
-from svc_async.sources.table_feeds import TableFeed
 
 __all__ = ["Cut", "plan_in_thread", "plan_source"]
 
@@ -289,12 +287,11 @@ def _plan_file(
     with closing(open_planned(stored, format_, job)) as source:
         planned = PlannedFile(source=file, format=format_)
         planner = _FilePlanner(stored, planned, fragment_size, block_size, stop)
-        table: Any = source.table if isinstance(source, TableFeed) else source
         if format_ == "parquet":
-            return planner.divide_row_groups(table.row_groups)
+            return planner.divide_row_groups(source.row_groups)
         if format_ == "jsonl":
-            return planner.divide_json(table.encoding)
-        return planner.divide_csv(table.layout) if format_ in {"csv", "tsv"} else planner.keep_whole()
+            return planner.divide_json(source.encoding)
+        return planner.divide_csv(source) if format_ in {"csv", "tsv"} else planner.keep_whole()
 
 
 def _check_wanted(name: str, stop: threading.Event) -> None:
@@ -330,14 +327,14 @@ class _FilePlanner:
             return self.keep_whole()
         return self._divide_text(self.file, JsonRecords(self._refuse), Cut(0, 0))
 
-    def divide_csv(self, layout: CsvLayout) -> tuple[PlannedFile, list[Fragment]]:
-        delimiter = layout.delimiter.encode()
-        if len(delimiter) != 1 or not is_splittable(layout.encoding):
+    def divide_csv(self, source: CsvSource) -> tuple[PlannedFile, list[Fragment]]:
+        delimiter = source.delimiter.encode()
+        if len(delimiter) != 1 or not is_splittable(source.encoding):
             return self.keep_whole()
         records = CsvRecords(delimiter, self._refuse)
         with closing(self._read_blocks(0)) as blocks:
-            head = find_head(blocks, records, layout.head)
-        file = attrs.evolve(self.file, head=head.offset, delimiter=layout.delimiter)
+            head = find_head(blocks, records, source.head)
+        file = attrs.evolve(self.file, head=head.offset, delimiter=source.delimiter)
         return self._divide_text(file, records, head)
 
     def keep_whole(self) -> tuple[PlannedFile, list[Fragment]]:

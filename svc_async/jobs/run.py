@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, nullcontext
-from typing import Any, cast
+from typing import Any
 
 import attrs
 
@@ -17,8 +17,8 @@ from svc_async.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.lists.products import Products
 from svc_async.session import Session
 from svc_async.sources.detect import STANDARD_INPUT, open_feed, open_source
-from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
-from svc_async.sources.source import ProductFeed, ReplayableRows, ReplayableSource, UnparsedRow, UserSource
+from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS, UnparsedRow
+from svc_async.sources.source import ReplayableRows, Source
 from svc_async.users.names import DO_NOT_REACH_USERS, USERS, Vocabulary
 from svc_async.users.tables import Rows
 
@@ -32,7 +32,7 @@ def find_vocabulary(job: Job) -> Vocabulary:
     return USERS if job.target.kind == "audience" else DO_NOT_REACH_USERS
 
 
-def open_rows(job: Job) -> ReplayableSource:
+def open_rows(job: Job) -> Source:
     """Open the source of a job.
 
     Raises:
@@ -40,7 +40,7 @@ def open_rows(job: Job) -> ReplayableSource:
         UnusableFile: the file cannot be read.
     """
     source = job.file
-    open_: Callable[..., ReplayableSource] = open_feed if job.target.kind == "catalog" else open_source
+    open_: Callable[..., Source] = open_feed if job.target.kind == "catalog" else open_source
     return open_(
         source.path,
         vocabulary=find_vocabulary(job),
@@ -66,7 +66,7 @@ async def check_access(target: TargetSpec, session: Session) -> None:
         await session.accounts.get(str(target.account_id))
 
 
-async def run(job: Job, session: Session, *, source: ReplayableSource | None = None) -> Report | SyncReport:
+async def run(job: Job, session: Session, *, source: Source | None = None) -> Report | SyncReport:
     """Run a job and return its report; for a sync, that is a `SyncReport`.
 
     A new journal stores the job, so that `svc-async job resume` can continue it.
@@ -111,26 +111,26 @@ def _make_absolute(path: str) -> str:
 
 
 @asynccontextmanager
-async def _open_checked(job: Job) -> AsyncGenerator[ReplayableSource]:
+async def _open_checked(job: Job) -> AsyncGenerator[Source]:
     """Open the source of a job, and check it before anything is sent."""
     with closing(await in_thread(lambda: open_rows(job), undo=_close)) as source:
         await source.check()
         yield source
 
 
-async def _close(source: ReplayableSource) -> None:
+async def _close(source: Source) -> None:
     source.close()
 
 
-def _read_rows(job: Job, source: ReplayableSource) -> object:
+def _read_rows(job: Job, source: Source) -> object:
     """Return the rows of a source; a journal spools those of standard input, which are read once."""
     is_piped = job.file.path == STANDARD_INPUT and job.journal is not None
     if job.target.kind != "catalog":
-        members = cast("UserSource", source).rows()
+        members = source.rows()
         if is_piped and isinstance(members.rows, Iterable):
             return Rows(members.columns, _read_once(members.rows))
         return members
-    products: Iterable[Any] = cast("ProductFeed", source).products()
+    products: Iterable[Any] = source.products()
     rows = ReplayableRows(lambda: [_product_keys(products)]) if job.operation == "remove" else products
     return _read_once(rows) if is_piped else rows
 

@@ -18,8 +18,8 @@ from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable, slice_rows
 from svc_async.lists.operations import Operations, UserOperation
 from svc_async.sources.detect import open_source
+from svc_async.sources.file_source import TableSource
 from svc_async.sources.rows import ArrowTable, from_arrow
-from svc_async.sources.source import UserSource
 from svc_async.users.encoding import EncodedSlices, EncodedUsers, MemberEncoder
 from svc_async.users.names import USERS
 from svc_async.users.tables import Columns, Rows
@@ -174,5 +174,5 @@ def _build_slice(encoded: EncodedUsers, operation: UserOperation, first: int) ->
     return Slice(encoded.rows, rows, failures, encoded.partly_valid)
 
 
-def _make_opener(identifiers: Sequence[str]) -> Callable[[Path], UserSource]:
+def _make_opener(identifiers: Sequence[str]) -> Callable[[Path], TableSource]:
     return partial(open_source, vocabulary=USERS.restrict_to(identifiers))

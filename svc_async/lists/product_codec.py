@@ -20,9 +20,9 @@ from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_feed
-from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS
-from svc_async.sources.rows import ArrowTable, from_arrow
-from svc_async.sources.source import ReplayableRows, SlicedRows, UnparsedRow, find_id
+from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS, UnparsedRow, find_id
+from svc_async.sources.rows import ArrowTable, from_arrow, products_from_arrow
+from svc_async.sources.source import ReplayableRows, SlicedRows
 from svc_async.users.names import quote_name
 from svc_async.users.packed import PLAIN, TextUsers
 from svc_async.users.tables import Columns
@@ -102,7 +102,7 @@ async def open_products(products: ProductRows) -> AsyncGenerator[IterableProduct
         UnusableFile: the file cannot be read.
     """
     if isinstance(products, ArrowTable):
-        yield _read_arrow(products)
+        yield products_from_arrow(products)
         return
     if not isinstance(products, str | Path):
         yield products
@@ -127,7 +127,7 @@ def read_products(
             product is wrong.
     """
     if isinstance(products, ArrowTable):
-        return read_rows("products", _read_arrow(products), encode, slice_size)
+        return read_rows("products", products_from_arrow(products), encode, slice_size)
     if not isinstance(products, str | Path):
         return read_rows("products", products, encode, slice_size, check_first)
     return read_file(
@@ -164,12 +164,6 @@ def _read_column(columns: Columns) -> Iterator[Iterable[Any]]:
     batches: Any = columns.batches
     for (values,) in batches:
         yield values
-
-
-def _read_arrow(products: ArrowTable) -> Iterable[Mapping[str, Any]]:
-    from svc_async.sources.table_feeds import products_from_arrow  # noqa: PLC0415 - it imports the readers of files
-
-    return products_from_arrow(products)
 
 
 def read_rows(

@@ -4,7 +4,6 @@ import codecs
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
@@ -15,17 +14,17 @@ import attrs
 from svc_async.errors import Hint, InvalidArgument
 from svc_async.sources.blocks.decoding import describe_other_format
 from svc_async.sources.blocks.files import ByteReader, FileInput, Input, SpooledInput, unusable
-from svc_async.sources.columns import ColumnMatcher, FoundColumn
+from svc_async.sources.columns import PREFIX, ColumnMatcher, FoundColumn
+from svc_async.sources.file_source import FileSource, TableSource
 from svc_async.sources.product_attributes import PRODUCTS
-from svc_async.sources.source import ProductFeed, UserSource
 from svc_async.users.names import USERS, VOCABULARY, Vocabulary
-from svc_async.value_rules import TEXT, TEXT_BY_TEXT, TEXTS, has_members, one_of, or_none
+from svc_async.value_rules import TEXT, TEXT_BY_TEXT, TEXTS, instance_of, one_of, or_none
 
 __all__ = ["STANDARD_INPUT", "detect_format", "list_columns", "open_feed", "open_source"]
 
 STANDARD_INPUT = "-"
 
-_INPUT = has_members("a path, `-` or an input", "name", "size", "open", "check_unchanged", "close")
+_INPUT = instance_of(Input, "a path, `-` or an input")
 
 _PARQUET = b"PAR1"
 _SAMPLE_SIZE = 4_096
@@ -50,41 +49,42 @@ class _Format:
 
     Attributes:
         reader: the class that reads it, as module and name; it is imported when a file of the format is opened.
-        takes_encoding: whether the caller may name an encoding; other formats define their own.
-        takes_header: whether the caller may name the columns, if the file does not.
+        takes: which of `encoding` and `header` the caller may give; other formats define their own.
         settings: arguments of the reader that are the same for all files.
     """
 
     reader: str
-    takes_encoding: bool = True
-    takes_header: bool = False
+    takes: Collection[str] = ()
     settings: Mapping[str, Any] = attrs.field(factory=dict)
 
     def open(self, file: Input, options: _FormatOptions) -> Any:
-        if options.header is not None and not self.takes_header:
+        if options.header is not None and "header" not in self.takes:
             raise InvalidArgument("header", "must be given for CSV only: other formats have names in every file")
-        encoding = {"encoding": options.encoding} if self.takes_encoding else {}
-        header = {"header": options.header} if self.takes_header else {}
+        given = {name: getattr(options, name) for name in ("mapping", "vocabulary", "empty", *self.takes)}
         reader = resolve_name(f"svc_async.sources.{self.reader}")
-        settings = {"mapping": options.mapping, "vocabulary": options.vocabulary, "empty": options.empty}
-        return reader(file, **settings, **encoding, **header, **self.settings)
+        return reader(file, **given, **self.settings)
 
 
+def _strip_prefix(name: str) -> str:
+    """Remove the prefix that attributes have in XML."""
+    return name.strip().removeprefix(PREFIX).removeprefix(PREFIX.upper())
+
+
+_CSV = _Format("csv_source:CsvSource", ("encoding", "header"))
 _SOURCES: Mapping[str, _Format] = MappingProxyType(
     {
-        "csv": _Format("csv_source:CsvSource", takes_header=True),
-        "tsv": _Format("csv_source:CsvSource", takes_header=True, settings={"delimiter": "\t"}),
-        "jsonl": _Format("json_lines:JsonLinesSource"),
-        "parquet": _Format("parquet:ParquetSource", takes_encoding=False),
+        "csv": _CSV,
+        "tsv": attrs.evolve(_CSV, settings={"delimiter": "\t"}),
+        "jsonl": _Format("json_lines:JsonLinesSource", ("encoding",)),
+        "parquet": _Format("parquet:ParquetSource"),
     }
 )
 _FEEDS: Mapping[str, _Format] = MappingProxyType(
     {
-        "csv": _Format("table_feeds:open_csv_feed", takes_header=True),
-        "tsv": _Format("table_feeds:open_csv_feed", takes_header=True, settings={"delimiter": "\t"}),
-        "xml": _Format("xml_feed:XmlFeed", takes_encoding=False),
-        "jsonl": _Format("table_feeds:open_json_feed"),
-        "parquet": _Format("table_feeds:open_parquet_feed", takes_encoding=False),
+        **_SOURCES,
+        "csv": attrs.evolve(_CSV, settings={"clean_name": _strip_prefix}),
+        "tsv": attrs.evolve(_CSV, settings={"clean_name": _strip_prefix, "delimiter": "\t"}),
+        "xml": _Format("xml_feed:XmlFeed"),
     }
 )
 _FIRST_CHARACTERS: Mapping[str, str] = MappingProxyType({"{": "jsonl", "[": "jsonl", "<": "xml"})
@@ -100,7 +100,7 @@ def open_source(
     vocabulary: Vocabulary = USERS,
     empty: Collection[str] = (),
     header: Sequence[str] | None = None,
-) -> UserSource:
+) -> TableSource:
     """Open a file of users.
 
     It may be compressed with gzip, bzip2, xz or (with Python 3.14 or the extra `feeds`) Zstandard.
@@ -121,7 +121,7 @@ def open_source(
         InvalidArgument: an option cannot be used.
     """
     options = _FormatOptions(mapping=mapping, encoding=encoding, vocabulary=vocabulary, empty=empty, header=header)
-    source: UserSource = _open(_SOURCES, file, format, options)
+    source: TableSource = _open(file, format, options)
     return source
 
 
@@ -149,10 +149,8 @@ def list_columns(
     VOCABULARY.check("vocabulary", vocabulary)
     any_names = attrs.evolve(vocabulary, lenient=True, optional=True)
     options = _FormatOptions(mapping=mapping, encoding=encoding, vocabulary=any_names, empty=(), header=None)
-    with closing(_open(_SOURCES, file, format, options)) as source:
-        return ColumnMatcher(
-            source.name, source.names, mapping or {}, partial(unusable, source.name), vocabulary
-        ).find_columns()
+    with closing(_open(file, format, options)) as source:
+        return ColumnMatcher(source.name, source.names, mapping or {}, source.refuse, vocabulary).find_columns()
 
 
 def open_feed(
@@ -164,7 +162,7 @@ def open_feed(
     vocabulary: Vocabulary = PRODUCTS,
     empty: Collection[str] = (),
     header: Sequence[str] | None = None,
-) -> ProductFeed:
+) -> FileSource:
     """Open a product feed of a merchant.
 
     Args:
@@ -181,30 +179,21 @@ def open_feed(
         InvalidArgument: an option cannot be used.
     """
     options = _FormatOptions(mapping=mapping, encoding=encoding, vocabulary=vocabulary, empty=empty, header=header)
-    feed: ProductFeed = _open(_FEEDS, file, format, options)
+    feed: FileSource = _open(file, format, options, feed=True)
     return feed
 
 
-def _open(
-    formats: Mapping[str, _Format],
-    file: str | Path | Input,
-    chosen: str | None,
-    options: _FormatOptions,
-) -> Any:
+def _open(file: str | Path | Input, chosen: str | None, options: _FormatOptions, *, feed: bool = False) -> Any:
+    formats = _FEEDS if feed else _SOURCES
     or_none(one_of([*formats])).check("format", chosen)
-    source = _open_input(file)
+    if isinstance(file, str | Path):
+        file = SpooledInput(sys.stdin.buffer) if str(file) == STANDARD_INPUT else FileInput(file)
+    _INPUT.check("file", file)
     try:
-        return formats[chosen or _detect_format(source, formats)].open(source, options)
+        return formats[chosen or detect_format(file, feed=feed)].open(file, options)
     except BaseException:
-        source.close()
+        file.close()
         raise
-
-
-def _open_input(file: str | Path | Input) -> Input:
-    if not isinstance(file, str | Path):
-        _INPUT.check("file", file)
-        return file
-    return SpooledInput(sys.stdin.buffer) if str(file) == STANDARD_INPUT else FileInput(file)
 
 
 def detect_format(file: Input, *, feed: bool = False) -> str:
@@ -213,20 +202,17 @@ def detect_format(file: Input, *, feed: bool = False) -> str:
     Raises:
         UnusableFile: it cannot be read, or is of another format.
     """
-    return _detect_format(file, _FEEDS if feed else _SOURCES)
-
-
-def _detect_format(source: Input, formats: Collection[str]) -> str:
-    with ByteReader(source) as file:
-        sample = file.read(_SAMPLE_SIZE)
+    formats = _FEEDS if feed else _SOURCES
+    with ByteReader(file) as reader:
+        sample = reader.read(_SAMPLE_SIZE)
     other = describe_other_format(sample)
     if other is not None:
-        raise unusable(source.name, other)
+        raise unusable(file.name, other)
     character = sample.lstrip(_LEADING)[:1].decode("latin-1")
     found = "parquet" if sample.startswith(_PARQUET) else _FIRST_CHARACTERS.get(character, "csv")
     if found == "xml" and found not in formats and b"<html" in sample.lower():
-        raise unusable(source.name, "is a web page: was it downloaded without signing in?")
+        raise unusable(file.name, "is a web page: was it downloaded without signing in?")
     if found not in formats:
         hint = Hint.USE_A_FEED if found in _FEEDS else None
-        raise unusable(source.name, f"is {found}, but must be one of {', '.join(formats)}", hint)
+        raise unusable(file.name, f"is {found}, but must be one of {', '.join(formats)}", hint)
     return found

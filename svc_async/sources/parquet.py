@@ -1,16 +1,14 @@
-"""User files in Parquet, read column by column, a few thousand rows at a time. Needs the extra `feeds`."""
+"""Files in Parquet, read column by column, a few thousand rows at a time. Needs the extra `feeds`."""
 
-import asyncio
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from svc_async.sources.blocks.arrow import Arrow
-from svc_async.sources.blocks.files import Input, compute_digest, open_input, unusable
+from svc_async.sources.blocks.files import Input
 from svc_async.sources.blocks.parquet_bounds import (
     MAX_VALUE,
     BatchPlanner,
@@ -19,10 +17,10 @@ from svc_async.sources.blocks.parquet_bounds import (
     check_rows,
     find_range,
 )
-from svc_async.sources.columns import IGNORED, ColumnMatcher, EmptyValues
-from svc_async.sources.source import ReplayableRows
+from svc_async.sources.columns import IGNORED
+from svc_async.sources.file_source import TableSource
 from svc_async.users.names import USERS, Vocabulary
-from svc_async.users.tables import ColumnarRows, Rows
+from svc_async.users.tables import ColumnarRows
 
 __all__ = ["ParquetSource", "RowGroupPart"]
 
@@ -48,7 +46,7 @@ class RowGroupPart:
     rows: int
 
 
-class ParquetSource:
+class ParquetSource(TableSource):
     """A Parquet file.
 
     Columns are recognised and mapped as those of a CSV file. They contain strings, integers, or lists of these; null is
@@ -63,14 +61,7 @@ class ParquetSource:
         part: the only rows that are read; all by default.
 
     Attributes:
-        name: its path.
-        names: the names of all columns.
-        columns: the service's keys that the file has a column for.
-        ignored: the names of the columns that are left out.
         row_groups: the number of rows of each row group.
-        size: its number of rows, or 1 if there are none.
-        bytes_read: how many rows `rows()` has read.
-        exhausted: whether the last row of `rows()` has been read.
 
     Raises:
         UnusableFile: the file cannot be used; the message says why.
@@ -86,79 +77,38 @@ class ParquetSource:
         empty: Collection[str] = (),
         part: RowGroupPart | None = None,
     ) -> None:
+        super().__init__(file, empty)
         self._part = part
-        self._empty = EmptyValues.parse(empty)
-        self._input = open_input(file)
         self._arrow = Arrow.load("format", "parquet needs")
-        self.name = self._input.name
-        self.bytes_read = 0
-        self.exhausted = False
-        names, types = self._read_schema()
-        self.names: Sequence[str] = names
-        refuse = partial(unusable, self.name)
-        matcher = ColumnMatcher(self.name, names, mapping or {}, refuse, vocabulary, place="the schema")
-        keys = matcher.match_columns()
-        self.columns: Sequence[str] = tuple(key for key in keys if key != IGNORED)
-        self.ignored: Sequence[str] = tuple(name for name, key in zip(names, keys, strict=True) if key == IGNORED)
-        self._wanted = [name for name, key in zip(names, keys, strict=True) if key != IGNORED]
-        self._check_columns(names, types)
-        self._batches: Generator[Iterable[Sequence[Any]], None, None] | None = None
+        with self._open() as (table, _), self._guard(_DAMAGED):
+            self.size = max(1, table.metadata.num_rows)
+            check_rows(self.size, self._input.size)
+            groups = map(table.metadata.row_group, range(table.num_row_groups))
+            self.row_groups: Sequence[int] = tuple(group.num_rows for group in groups)
+            names, types = table.schema_arrow.names, table.schema_arrow.types
+        self._match_columns(names, mapping, vocabulary, place="the schema")
+        self._wanted = [name for name, key in self._keys if key != IGNORED]
+        for name, column_type in zip(names, types, strict=True):
+            if name in self._wanted and names.count(name) > 1:
+                raise self.refuse(f"has more than one column {name!r}")
+            if name in self._wanted and not self._arrow.is_supported(column_type):
+                raise self.refuse(f"must have strings or integers in column {name!r}, not {column_type}")
 
-    async def check(self) -> None:
-        """Read the whole file to find what would stop a job midway, before anything is sent.
+    @property
+    def meaning(self) -> Sequence[object]:
+        """What decides what the bytes of the file mean."""
+        return "parquet", self.columns, self._wanted, self._empty.texts
 
-        Raises:
-            UnusableFile: names the row after which the file is damaged.
-        """
-        with closing(self._read_slices()) as slices:
-            for _ in slices:
-                await asyncio.sleep(0)
-        self.bytes_read = 0
-
-    def rows(self) -> Rows:
-        """Return the rows from the start, for an uploader; positions count them from 0."""
-        return Rows(self.columns, ReplayableRows(self._begin))
+    def find_line(self, position: int) -> None:
+        """Return None: a Parquet file has no lines."""
 
     def list_ranges(self, group: int) -> Sequence[tuple[int, int]]:
         """Return where the columns of a row group that are read begin in the file, and their numbers of bytes."""
         with self._open() as (table, _), self._guard(_DAMAGED):
             return [find_range(metadata) for metadata, _ in self._find_leaves(table, group)]
 
-    def find_line(self, position: int) -> None:
-        """Return None: a Parquet file has no lines."""
-
-    async def fingerprint(self) -> str:
-        """Return a digest of the file and of what its columns mean."""
-        return await compute_digest(self._input, "parquet", self.columns, self._wanted, self._empty.texts)
-
-    def close(self) -> None:
-        """Close the file, if `rows()` was not read to its end."""
-        self._stop()
-        self._input.close()
-
-    def _begin(self) -> Iterable[Iterable[Sequence[Any]]]:
-        self._stop()
-        self.exhausted = False
-        self._batches = self._read_all()
-        return self._batches
-
-    def _stop(self) -> None:
-        if self._batches is not None:
-            self._batches.close()
-
-    def _read_all(self) -> Generator[Iterable[Sequence[Any]], None, None]:
-        yield from self._read_slices()
-        self.exhausted = True
-
-    def _read_schema(self) -> tuple[Sequence[str], Sequence[Any]]:
-        with self._open() as (table, _), self._guard(_DAMAGED):
-            self.size = max(1, table.metadata.num_rows)
-            check_rows(self.size, self._input.size)
-            groups = map(table.metadata.row_group, range(table.num_row_groups))
-            self.row_groups: Sequence[int] = tuple(group.num_rows for group in groups)
-            return table.schema_arrow.names, table.schema_arrow.types
-
-    def _read_slices(self) -> Generator[Iterable[Sequence[Any]], None, None]:
+    def parse(self) -> Generator[Iterable[Sequence[Any]], None, None]:
+        """Yield the rows of each batch, reduced to the columns that are wanted."""
         groups = range(len(self.row_groups))
         if self._part is not None:
             groups = groups[self._part.group : self._part.group + 1]
@@ -191,8 +141,10 @@ class ParquetSource:
         with self._guard(self._describe_damage()):
             size = planner.find_batch_size(self._find_leaves(table, group))
             batches = table.iter_batches(size, row_groups=[group], columns=self._wanted, use_threads=False)
-        while (batch := self._read_batch(batches)) is not None:
+        while True:
             with self._guard(self._describe_damage()):
+                if (batch := next(batches, None)) is None:
+                    return
                 planner.count(batch.nbytes)
                 self._check_lengths(batch)
             yield batch
@@ -204,10 +156,6 @@ class ParquetSource:
             path = schema.column(index).path
             if any(path == name or path.startswith(f"{name}.") for name in self._wanted):
                 yield metadata.column(index), schema.column(index).max_repetition_level > 0
-
-    def _read_batch(self, batches: Any) -> Any:
-        with self._guard(self._describe_damage()):
-            return next(batches, None)
 
     def _check_lengths(self, batch: Any) -> None:
         """Check the values of a batch that is large enough to hold a value that is too long."""
@@ -224,25 +172,18 @@ class ParquetSource:
             return self._arrow.list_values(column)
         except self._arrow.errors:
             row = self.bytes_read + 1 + self._arrow.find_undecodable(column)
-        raise unusable(self.name, f"has text that is not UTF-8 in row {row} of column {name!r}")
+        raise self.refuse(f"has text that is not UTF-8 in row {row} of column {name!r}")
 
     @contextmanager
     def _guard(self, damage: str) -> Generator[None]:
         try:
             yield
         except ExcessiveFile as error:
-            raise unusable(self.name, str(error)) from None
+            raise self.refuse(str(error)) from None
         except self._arrow.errors as error:
             is_text = "UTF8" in str(error)
             problem = f"has text that is not UTF-8 after row {self.bytes_read}" if is_text else damage
-            raise unusable(self.name, problem) from None
-
-    def _check_columns(self, names: Sequence[str], types: Sequence[Any]) -> None:
-        for name, column_type in zip(names, types, strict=True):
-            if name in self._wanted and names.count(name) > 1:
-                raise unusable(self.name, f"has more than one column {name!r}")
-            if name in self._wanted and not self._arrow.is_supported(column_type):
-                raise unusable(self.name, f"must have strings or integers in column {name!r}, not {column_type}")
+            raise self.refuse(problem) from None
 
     @contextmanager
     def _open(self) -> Generator[tuple[Any, BatchPlanner]]:

@@ -1,32 +1,23 @@
-"""Tables: of a database cursor, of Arrow or any iterable of rows, and a spool to read rows again."""
+"""Tables: of a database cursor, of Arrow or any iterable of rows."""
 
-import asyncio
-import tempfile
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from hashlib import sha256
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from inspect import isawaitable
-from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
-import msgspec
 
 from svc_async.errors import Hint, InvalidArgument
-from svc_async.private_files import report_os_error
 from svc_async.sources.blocks.arrow import Arrow
 from svc_async.sources.blocks.parquet_bounds import MAX_BATCH, MAX_VALUE
 from svc_async.sources.columns import IGNORED, ColumnMatcher
-from svc_async.sources.source import ReplayableRows
+from svc_async.sources.product_attributes import PRODUCTS, parse_product
+from svc_async.sources.source import ReplayableRows, SlicedRows
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import USERS, VOCABULARY, Vocabulary
 from svc_async.users.tables import Columns, Rows
 from svc_async.value_rules import TEXT_BY_TEXT, TEXTS, ValueRule, or_none
 
-__all__ = ["ArrowTable", "SpooledRows", "from_arrow", "from_cursor", "from_rows"]
-
-_UNWRITABLE: Mapping[str, str] = {}
-"""Replaces a value that cannot be written: it is not an identifier either, so its row fails as well."""
+__all__ = ["ArrowTable", "from_arrow", "from_cursor", "from_rows", "products_from_arrow"]
 
 _NAMES = ValueRule(
     lambda names: TEXTS.accepts(names) and not isinstance(names, Mapping | set | frozenset), "a sequence of strings"
@@ -59,7 +50,7 @@ def from_rows(
 ) -> Rows:
     """Return the rows of a table for an uploader, reduced to the columns that are recognised or mapped.
 
-    They can be read once; `SpooledRows` stores them.
+    They can be read once; a job with a journal keeps them there.
 
     Args:
         names: the names of the columns.
@@ -77,8 +68,13 @@ def from_rows(
     columns = tuple(keys[index] for index in wanted)
     if len(columns) == len(names):
         return Rows(columns, rows)
-    select = _build_selector(wanted, len(names))
-    return Rows(columns, _select_each(select, rows) if isinstance(rows, AsyncIterable) else map(select, rows))
+
+    def select(row: Sequence[Any]) -> Sequence[Any]:
+        return [row[index] for index in wanted] if len(row) == len(names) else ()
+
+    if isinstance(rows, AsyncIterable):
+        return Rows(columns, (select(row) async for row in rows))
+    return Rows(columns, map(select, rows))
 
 
 def from_cursor(cursor: Any, *, mapping: Mapping[str, str] | None = None, vocabulary: Vocabulary = USERS) -> Rows:
@@ -94,7 +90,7 @@ def from_cursor(cursor: Any, *, mapping: Mapping[str, str] | None = None, vocabu
         vocabulary: what columns may contain.
 
     Raises:
-        InvalidArgument: it is no such cursor, there is no result, a column is not recognised, or none is.
+        InvalidArgument: it is not such a cursor, there is no result, a column is not recognised, or none is.
     """
     if not (hasattr(cursor, "description") and hasattr(cursor, "fetchmany")):
         raise InvalidArgument("cursor", _NO_CURSOR)
@@ -120,7 +116,7 @@ def from_arrow(
         vocabulary: what columns may contain.
 
     Raises:
-        InvalidArgument: the extra `feeds` is missing, it is no table, a column is not recognised or has values of
+        InvalidArgument: the extra `feeds` is missing, it is not a table, a column is not recognised or has values of
             another type, or none is recognised.
     """
     arrow = Arrow.load("table", "needs")
@@ -133,6 +129,24 @@ def from_arrow(
             raise _refuse(f"must have strings or integers in column {name!r}, not {reader.schema.types[index]}")
     batches = _Batches(arrow, table, wanted, [reader])
     return Columns([keys[index] for index in wanted], iter(batches) if isinstance(table, Iterator) else batches)
+
+
+def products_from_arrow(
+    table: ArrowTable, *, mapping: Mapping[str, str] | None = None
+) -> ReplayableRows[Mapping[str, Any]] | SlicedRows[Mapping[str, Any]]:
+    """Return the products of a table for an uploader; the columns are those of a feed.
+
+    Arguments and exceptions are those of `from_arrow`. They can be read once if the table is an iterator, such as a
+    `RecordBatchReader`.
+    """
+    columns = from_arrow(table, mapping=mapping, vocabulary=PRODUCTS)
+
+    def read() -> Iterator[Iterable[Mapping[str, Any]]]:
+        batches: Any = columns.batches
+        for batch in batches:
+            yield [parse_product(columns.names, row) for row in zip(*batch, strict=True)]
+
+    return SlicedRows(read()) if isinstance(table, Iterator) else ReplayableRows(read)
 
 
 def _match_columns(names: Sequence[str], mapping: Mapping[str, str] | None, vocabulary: Vocabulary) -> Sequence[str]:
@@ -203,162 +217,10 @@ class _Batches:
 
 async def _read_cursor(cursor: Any) -> AsyncIterator[Sequence[Any]]:
     """Yield the rows of a cursor, whether `fetchmany` is awaited or not; once, so that a journal spools them."""
-    while rows := await _fetch(cursor):
+    while True:
+        result = cursor.fetchmany(SLICE_ROWS)
+        rows: Sequence[Sequence[Any]] = await result if isawaitable(result) else result
+        if not rows:
+            return
         for row in rows:
             yield row
-
-
-async def _fetch(cursor: Any) -> Sequence[Sequence[Any]]:
-    result = cursor.fetchmany(SLICE_ROWS)
-    rows: Sequence[Sequence[Any]] = await result if isawaitable(result) else result
-    return rows
-
-
-def _build_selector(wanted: Sequence[int], width: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    def select(row: Sequence[Any]) -> Sequence[Any]:
-        return [row[index] for index in wanted] if len(row) == width else ()
-
-    return select
-
-
-async def _select_each(
-    select: Callable[[Sequence[Any]], Sequence[Any]], rows: AsyncIterable[Sequence[Any]]
-) -> AsyncIterator[Sequence[Any]]:
-    async for row in rows:
-        yield select(row)
-
-
-class SpooledRows:
-    """Rows that were read once and stored in an anonymous temporary file, so that they can be read again.
-
-    Create it with `await SpooledRows.spool(rows)`.
-
-    Attributes:
-        name: the name to show to users.
-        columns: the service's keys.
-        ignored: none.
-        size: bytes of the file.
-        bytes_read: how many bytes `rows()` has read.
-        exhausted: whether the last row of `rows()` has been read.
-    """
-
-    name = _TABLE
-    ignored: Sequence[str] = ()
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = columns
-        self.size = 1
-        self.bytes_read = 0
-        self.exhausted = False
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the source
-        self._digest = sha256(repr(tuple(columns)).encode())
-
-    @classmethod
-    async def spool(cls, rows: Rows) -> "SpooledRows":
-        """Read all rows and store them.
-
-        Raises:
-            UnusableFile: the disk is full.
-        """
-        with _report_unwritable():
-            spooled = cls(rows.columns)
-        try:
-            await spooled._write(rows.rows)
-        except BaseException:
-            spooled.close()
-            raise
-        return spooled
-
-    async def check(self) -> None:
-        """Do nothing: the rows have been read."""
-
-    def rows(self) -> Rows:
-        """Return the rows from the start, for an uploader; positions count them from 0."""
-        return Rows(self.columns, ReplayableRows(self._begin))
-
-    def find_line(self, position: int) -> None:
-        """Return None: a table has no lines."""
-
-    async def fingerprint(self) -> str:
-        """Return a digest of the rows and their columns."""
-        return self._digest.hexdigest()
-
-    def close(self) -> None:
-        """Delete the file."""
-        self._file.close()
-
-    def _begin(self) -> Iterable[Iterable[Sequence[Any]]]:
-        self.exhausted = False
-        return self._read_slices()
-
-    async def _write(self, rows: AnyRows) -> None:
-        async for part in _slice_rows(rows):
-            encoded = _encode(part)
-            block = len(encoded).to_bytes(8) + encoded
-            with _report_unwritable():
-                self._file.write(block)
-            self._digest.update(block)
-            await asyncio.sleep(0)
-        with _report_unwritable():
-            self._file.flush()
-        self.size = max(1, self._file.tell())
-
-    def _read_slices(self) -> Generator[Sequence[Sequence[Any]], None, None]:
-        at = 0
-        while head := self._read(at, 8):
-            length = int.from_bytes(head)
-            part = msgspec.msgpack.decode(self._read(at + 8, length))
-            at += 8 + length
-            self.bytes_read = at
-            yield part
-        self.exhausted = True
-
-    def _read(self, at: int, size: int) -> bytes:
-        self._file.seek(at)
-        return self._file.read(size)
-
-
-def _report_unwritable() -> AbstractContextManager[None]:
-    """Report that the temporary file cannot be written."""
-    return report_os_error("spool", tempfile.gettempdir(), "cannot be written")
-
-
-async def _slice_rows(rows: AnyRows) -> AsyncIterator[Sequence[Any]]:
-    if not isinstance(rows, AsyncIterable):
-        walk: Iterator[Any] = iter(rows)
-        while part := list(islice(walk, SLICE_ROWS)):
-            yield part
-        return
-    part = []
-    async for row in rows:
-        part.append(row)
-        if len(part) == SLICE_ROWS:
-            yield part
-            part = []
-    if part:
-        yield part
-
-
-def _encode(part: Sequence[Any]) -> bytes:
-    rows = [_to_tuple(row) for row in part]
-    try:
-        return msgspec.msgpack.encode(rows)
-    except (TypeError, UnicodeError, OverflowError):
-        return msgspec.msgpack.encode([_replace_unwritable(row) for row in rows])
-
-
-def _to_tuple(row: Any) -> Any:
-    """Return a row of a database as a tuple; anything that is not a row becomes an empty one, so that it fails."""
-    return tuple(row) if isinstance(row, Iterable) and not isinstance(row, str | bytes | Mapping) else ()
-
-
-def _replace_unwritable(row: Sequence[Any]) -> Sequence[Any]:
-    return [value if _is_writable(value) else _UNWRITABLE for value in row]
-
-
-def _is_writable(value: Any) -> bool:
-    try:
-        msgspec.msgpack.encode(value)
-    except (TypeError, UnicodeError, OverflowError):
-        return False
-    return True

@@ -1,14 +1,14 @@
-"""What a job needs to know about the source of its rows."""
+"""What a job needs of the source of its rows: they can be read again, in slices."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
 from svc_async.users.tables import ColumnarRows, Rows, slice_columns
 
-__all__ = ["ProductFeed", "ReplayableRows", "ReplayableSource", "SlicedRows", "UnparsedRow", "UserSource", "find_id"]
+__all__ = ["ReplayableRows", "SlicedRows", "Source"]
 
 T = TypeVar("T")
 
@@ -48,100 +48,50 @@ class ReplayableRows(Generic[T]):
         return SlicedRows(self._begin())
 
 
-class ReplayableSource(Protocol):
-    """Users or products that can be read again, each at the same position every time."""
+class Source:
+    """Users or products that can be read again: a row has the same position every time.
 
-    @property
-    def name(self) -> str:
-        """The name to show to users."""
-        ...
+    Attributes:
+        name: the name to show to users.
+        columns: the service's keys that rows of users may have values of.
+        size: how much there is to read, in units of its own; at least 1.
+        bytes_read: how much of it has been read, in the same units.
+        exhausted: whether the last row has been read.
+    """
+
+    name: str
+    columns: Sequence[str] = ()
+    size: int = 1
+    bytes_read: int = 1
+    exhausted: bool = True
 
     @property
     def ignored(self) -> Sequence[str]:
-        """The names of the columns that are left out."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """How much there is to read, in units of its own; at least 1."""
-        ...
-
-    @property
-    def bytes_read(self) -> int:
-        """How much of it has been read, in the same units."""
-        ...
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether the last row has been read."""
-        ...
+        """The names of the columns that are left out, of those read so far."""
+        return ()
 
     async def check(self) -> None:
-        """Read the whole source to find what would stop a job midway, before anything is sent.
+        """Read all rows to find what would stop a job midway, before anything is sent.
 
         Raises:
             UnusableFile: names the line or row and the rule that it breaks, never the value.
         """
-        ...
 
     async def fingerprint(self) -> str:
         """Return a digest of the content and of what decides its meaning: equal for equal rows at equal positions."""
-        ...
+        raise NotImplementedError
 
     def find_line(self, position: int) -> int | None:
-        """Return the line, counted from 1, on which a row that was read begins; None for sources without lines."""
-        ...
-
-    def close(self) -> None:
-        """Release the resources."""
-        ...
-
-
-class UserSource(ReplayableSource, Protocol):
-    """Rows of users."""
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """The service's keys that rows may have values of."""
-        ...
+        """Return the line, counted from 1, on which a row that was read begins; None if that is not known."""
+        raise NotImplementedError
 
     def rows(self) -> Rows:
-        """Return the rows from the start, for an uploader; positions count them from 0."""
-        ...
-
-
-class ProductFeed(ReplayableSource, Protocol):
-    """Products of a merchant."""
+        """Return the rows of users from the start, for an uploader; positions count them from 0."""
+        raise NotImplementedError
 
     def products(self) -> Iterable[Mapping[str, Any]]:
         """Return the products from the start, for an uploader; positions count them from 0."""
-        ...
+        raise NotImplementedError
 
-
-class UnparsedRow(dict[str, Any]):
-    """A row that its source could not parse as a product; it fails with this reason.
-
-    Args:
-        reason: what is wrong with it.
-        product_id: its id, if that could be read.
-    """
-
-    def __init__(self, reason: str, product_id: object = None) -> None:
-        super().__init__()
-        self.reason = reason
-        self.product_id = product_id
-
-
-def find_id(product: object) -> str | None:
-    """Return the id of a product, also of one that breaks rules; None if it has none that can be read."""
-    if isinstance(product, UnparsedRow):
-        product_id: object = product.product_id
-    else:
-        product_id = product.get("id") if isinstance(product, Mapping) else getattr(product, "id", None)
-    if not isinstance(product_id, str) or not product_id:
-        return None
-    try:
-        product_id.encode()
-    except UnicodeEncodeError:
-        return None
-    return product_id
+    def close(self) -> None:
+        """Release what it holds."""

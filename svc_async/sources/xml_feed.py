@@ -5,7 +5,6 @@ dangerous is declared in a document type declaration: entities that expand or th
 declaration is refused where it begins, before any of it is used, as libraries for the purpose do.
 """
 
-import asyncio
 from array import array
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -17,10 +16,10 @@ from xml.parsers import expat
 import attrs
 
 from svc_async.errors import Hint, InvalidArgument, UnusableFile
-from svc_async.sources.blocks.files import ByteReader, Input, compute_digest, open_input, unusable
+from svc_async.sources.blocks.files import ByteReader, Input, unusable
 from svc_async.sources.columns import IGNORED, PREFIX, EmptyValues, find_missing, select_unmapped
-from svc_async.sources.product_attributes import LONG_PRODUCT, MAX_ID, MAX_PRODUCT, PRODUCTS, join_values
-from svc_async.sources.source import ReplayableRows, UnparsedRow
+from svc_async.sources.file_source import FileSource
+from svc_async.sources.product_attributes import MAX_PRODUCT, PRODUCTS, join_values, refuse_long_product
 from svc_async.users.names import Vocabulary, normalize_name
 
 __all__ = ["XmlFeed"]
@@ -41,7 +40,7 @@ _UNPREFIXED: Mapping[str, str] = MappingProxyType({"summary": "description"})
 """Elements of RSS and Atom that have another name than their attribute."""
 
 
-class XmlFeed:
+class XmlFeed(FileSource):
     """A feed of products in RSS 2.0 or Atom.
 
     An attribute is an element with the prefix `g:`, such as `g:price`; without one, the elements of RSS and Atom
@@ -54,12 +53,6 @@ class XmlFeed:
         vocabulary: what elements may contain.
         empty: texts that stand for no value, such as `n/a`, in any case.
         block_size: bytes that are parsed at a time.
-
-    Attributes:
-        name: its path.
-        size: bytes of the file.
-        bytes_read: how many bytes `products()` has read.
-        exhausted: whether the last product of `products()` has been read.
 
     Raises:
         UnusableFile: the file cannot be used; the message says why.
@@ -75,18 +68,11 @@ class XmlFeed:
         empty: Collection[str] = (),
         block_size: int = _BLOCK_SIZE,
     ) -> None:
-        self._input = open_input(file)
+        super().__init__(file, empty)
         self._block_size = block_size
-        self.name = self._input.name
-        self.size = self._input.size
-        self.bytes_read = 0
-        self.exhausted = False
         self._names = _ElementNames.build(mapping or {}, vocabulary)
-        self._empty = EmptyValues.parse(empty)
-        self._part = _Part()
-        self._lines = array("I")
-        self._products: Generator[Sequence[Mapping[str, Any]], None, None] | None = None
-        with closing(self._read_parts()) as parts:
+        self._places = array("I")
+        with closing(self.parse()) as parts:
             next(parts)
         self.bytes_read = 0
 
@@ -95,76 +81,42 @@ class XmlFeed:
         """The names of the elements that are left out, of those read so far; `check` reads all."""
         return self._names.ignored
 
+    @property
+    def meaning(self) -> Sequence[object]:
+        """What decides what the bytes of the file mean."""
+        return "xml", sorted(self._names.mapping.items()), self._empty.texts
+
     async def check(self) -> None:
         """Read the whole file to find what would stop a job midway, before anything is sent.
 
         Raises:
             UnusableFile: names the line on which the file is not XML, or has a document type declaration.
         """
-        with closing(self._read_parts()) as parts:
-            for _ in parts:
-                await asyncio.sleep(0)
-        self.bytes_read = 0
+        await super().check()
         if missing := self._names.find_missing():
-            raise unusable(self.name, *missing)
-
-    def products(self) -> ReplayableRows[Mapping[str, Any]]:
-        """Return the products from the start, for an uploader; positions count them from 0."""
-        return ReplayableRows(self._begin)
+            raise self.refuse(*missing)
 
     def find_line(self, position: int) -> int | None:
         """Return the line of the file, counted from 1, on which a product that was read begins.
 
         None after the first four million products, so that memory use stays within bounds.
         """
-        return self._lines[position] if position < len(self._lines) else None
+        return self._places[position] if position < len(self._places) else None
 
-    async def fingerprint(self) -> str:
-        """Return a digest of the file and of what its elements mean."""
-        return await compute_digest(self._input, "xml", sorted(self._names.mapping.items()), self._empty.texts)
-
-    def close(self) -> None:
-        """Close the file, if `products()` was not read to its end."""
-        self._stop()
-        self._input.close()
-
-    def _begin(self) -> Iterable[Iterable[Mapping[str, Any]]]:
-        self._stop()
-        self.exhausted = False
-        self._lines = array("I")
-        self._products = self._read_products()
-        return self._products
-
-    def _stop(self) -> None:
-        if self._products is not None:
-            self._products.close()
-            self._part.products.clear()  # what was parsed and not taken
-
-    def _read_products(self) -> Generator[Sequence[Mapping[str, Any]], None, None]:
-        with closing(self._read_parts()) as parts:
-            for self._part in parts:
-                self._lines.extend(self._part.lines[: _MAX_LINES - len(self._lines)])
-                yield self._part.products
-        self.exhausted = True
-
-    def _read_parts(self) -> Generator["_Part", None, None]:
+    def parse(self) -> Generator[Iterable[Mapping[str, Any]], None, None]:
+        """Yield the products that each block completes."""
+        self._places = places = array("I")
         parser = _FeedParser(self.name, self._names, self._empty)
         with ByteReader(self._input) as file:
             while True:
                 block = file.read(self._block_size)
                 parser.feed(block)
                 self.bytes_read = file.stored
-                yield parser.take_products()
+                products, lines = parser.take_products()
+                places.extend(lines[: _MAX_LINES - len(places)])
+                yield products
                 if not block:
                     return
-
-
-@attrs.frozen
-class _Part:
-    """Some products, and the line on which each begins."""
-
-    products: list[Mapping[str, Any]] = attrs.field(factory=list[Mapping[str, Any]])
-    lines: Sequence[int] = ()
 
 
 @attrs.frozen
@@ -195,18 +147,15 @@ class _ElementNames:
         """Return the attribute that an element stands for, empty if it is ignored or not recognised."""
         attribute = self._found.get(element)
         if attribute is None:
-            attribute = self._found[element] = self._match(element)
+            name = normalize_name(element.removeprefix(PREFIX))
+            key = self.mapping.get(name) or self.vocabulary.find_key(_UNPREFIXED.get(name, name))
+            attribute = self._found[element] = "" if key is None or key == IGNORED else key
         return attribute
 
     def find_missing(self) -> tuple[str, Hint] | None:
         """Return what is wrong if every product needs an attribute and none of those that were read has it."""
         unknown = select_unmapped(self.ignored, self.mapping)
         return find_missing(self.vocabulary, self._found.values(), unknown) if self._found else None
-
-    def _match(self, element: str) -> str:
-        name = normalize_name(element.removeprefix(PREFIX))
-        key = self.mapping.get(name) or self.vocabulary.find_key(_UNPREFIXED.get(name, name))
-        return "" if key is None or key == IGNORED else key
 
 
 @attrs.define
@@ -227,8 +176,7 @@ class _Item:
     def find_id(self) -> object:
         """Return the id of a product of which the rest may not have been read; None if another one may count."""
         values = self.prefixed.get("id")
-        found = join_values("id", values) if values else None
-        return found if isinstance(found, str) and len(found) <= MAX_ID else None
+        return join_values("id", values) if values else None
 
 
 class _FeedParser:
@@ -249,7 +197,12 @@ class _FeedParser:
         self._lines: list[int] = []
         self._known_names: dict[str, str] = {}
         self._name_count = 0
-        self._parser = self._create_parser()
+        parser = self._parser = expat.ParserCreate(intern=self._known_names)
+        parser.buffer_text = True  # otherwise each character reference is a text of its own
+        parser.StartDoctypeDeclHandler = self._on_doctype
+        parser.StartElementHandler = self._on_start
+        parser.EndElementHandler = self._on_end
+        parser.CharacterDataHandler = self._on_text
 
     def feed(self, block: bytes) -> None:
         """Parse a block; an empty one is the end.
@@ -267,30 +220,18 @@ class _FeedParser:
         if self._fed - self._parser.CurrentByteIndex > _MAX_LENGTH:
             raise self._refuse("has a tag or comment longer than 4 MiB")
         if len(self._known_names) > self._name_count:
-            self._check_names()
+            self._name_count = len(self._known_names)
+            if self._name_count > _MAX_NAMES or sum(map(len, self._known_names)) > _MAX_LENGTH:
+                raise self._refuse("has more different names of elements than a feed has")
 
-    def take_products(self) -> "_Part":
-        """Return the products that were completed since the last call."""
-        part = _Part(self._done, self._lines)
+    def take_products(self) -> tuple[Sequence[Mapping[str, Any]], Sequence[int]]:
+        """Return the products that were completed since the last call, and the line on which each begins."""
+        taken = self._done, self._lines
         self._done, self._lines = [], []
-        return part
-
-    def _create_parser(self) -> expat.XMLParserType:
-        parser = expat.ParserCreate(intern=self._known_names)
-        parser.buffer_text = True  # otherwise each character reference is a text of its own
-        parser.StartDoctypeDeclHandler = self._on_doctype
-        parser.StartElementHandler = self._on_start
-        parser.EndElementHandler = self._on_end
-        parser.CharacterDataHandler = self._on_text
-        return parser
+        return taken
 
     def _on_doctype(self, *_: object) -> None:
         raise self._refuse("has a document type declaration, which is not allowed")
-
-    def _check_names(self) -> None:
-        self._name_count = len(self._known_names)
-        if self._name_count > _MAX_NAMES or sum(map(len, self._known_names)) > _MAX_LENGTH:
-            raise self._refuse("has more different names of elements than a feed has")
 
     def _refuse(self, problem: str) -> UnusableFile:
         return unusable(self._name, f"{problem}, on line {self._parser.CurrentLineNumber}")
@@ -341,8 +282,8 @@ class _FeedParser:
             self._attribute = ""
         elif len(self._path) == self._depth:
             is_long = self._length > MAX_PRODUCT
-            found = UnparsedRow(LONG_PRODUCT, self._item.find_id()) if is_long else self._item.build_product()
-            self._done.append(found)
+            item = self._item
+            self._done.append(refuse_long_product(item.find_id()) if is_long else item.build_product())
             self._lines.append(self._line)
             self._item = None
 

@@ -12,7 +12,7 @@ import attrs
 from svc_async.ads.products import Product, ProductUpsertResult
 from svc_async.batch.report import Report
 from svc_async.engine.paging import Pager
-from svc_async.sources.source import find_id
+from svc_async.sources.product_attributes import find_id
 from svc_async.sync.entries import Removal, SelectRows
 from svc_async.sync.ledger import PartJob
 from svc_async.sync.product_slices import find_key, unpack_products

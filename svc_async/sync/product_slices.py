@@ -11,7 +11,7 @@ import msgspec
 
 from svc_async.ads.products import Product
 from svc_async.batch.source import slice_rows
-from svc_async.sources.source import UnparsedRow, find_id
+from svc_async.sources.product_attributes import UnparsedRow, find_id
 from svc_async.sync.entries import Entries
 from svc_async.sync.snapshot import Snapshot, SnapshotSlice, require_replayable
 from svc_async.wire.writing import to_plain

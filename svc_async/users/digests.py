@@ -8,16 +8,14 @@ are the digest. The first identifier of a row is its key, as in an upload.
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from hashlib import sha256
-from itertools import chain
 from operator import xor
 from types import MappingProxyType
 
 import attrs
 import msgspec
 
-from svc_async.users.digest_column import SEPARATOR, DigestColumn, TextColumn
 from svc_async.users.identifiers import DIGEST_SIZE, HASH_LENGTH, IDENTIFIERS
-from svc_async.users.user_columns import Column, UserColumns
+from svc_async.users.user_columns import SEPARATOR, Column, UserColumns
 
 __all__ = ["MemberDigests", "digest", "restore_hash"]
 
@@ -27,7 +25,7 @@ _DIGEST_WORD = 2
 """The digest is the third word of 8 bytes; no column is shifted so far that bytes of another row come there."""
 _SHIFTS: Mapping[str, int] = MappingProxyType({name: 3 * number for number, name in enumerate(IDENTIFIERS)})
 _MARKED = 15
-"""The byte of a key that is combined with the number of its kind: the same text as two kinds makes two keys."""
+"""The byte of a key that is combined with the number of its kind."""
 _MARKS: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(IDENTIFIERS, 1)})
 _FIRST_KINDS = bytes((present & -present).bit_length() for present in range(256))
 """The number of the first kind of identifier, by the byte that says which a row has."""
@@ -65,14 +63,18 @@ def digest(users: UserColumns) -> MemberDigests:
     words[0::3], words[1::3] = hashes[0::_WORDS], hashes[1::_WORDS]
     words[2::3] = memoryview(_combine_contents(users.columns)).cast("Q")[_DIGEST_WORD::_WORDS]
     words.release()  # or the keys could not be changed
-    ids[_MARKED::24] = _mark(ids[_MARKED::24], kinds)
+    # The same text as two kinds makes two keys.
+    ids[_MARKED::24] = (int.from_bytes(ids[_MARKED::24]) ^ int.from_bytes(kinds)).to_bytes(count)
     words = memoryview(rests).cast("Q")
     words[0::2], words[1::2] = hashes[2::_WORDS], hashes[3::_WORDS]
+    texts = [column for column in users.columns.values() if column.texts]
+    first = [token.split(SEPARATOR, 1)[0] for column in texts for token in column.write_tokens()]
+    names = [str(msgspec.json.decode(f'"{token}"')).encode() for token in first]
     return MemberDigests(
         ids=ids,
         rests=rests,
         kinds=kinds,
-        names=_find_names(users.columns),
+        names=names,
         size=_MEMBER_BYTES * count + _measure(users.columns),
         has_lists=any(column.has_several for column in users.columns.values()),
     )
@@ -83,27 +85,19 @@ def restore_hash(kind: str, key: bytes, rest: bytes) -> bytes:
     return key[:_MARKED] + bytes([key[_MARKED] ^ _MARKS[kind]]) + key[_MARKED + 1 :] + rest
 
 
-def _mark(values: bytearray, kinds: bytes) -> bytes:
-    """Combine a byte of each key with the number of its kind."""
-    return (int.from_bytes(values) ^ int.from_bytes(kinds)).to_bytes(len(kinds))
-
-
 def _combine_contents(columns: Mapping[str, Column]) -> bytes:
     """Return 32 bytes for each row, in which those of all columns are combined."""
-    shifted = [_shift(_join_contents(column), _SHIFTS[name]) for name, column in columns.items()]
+    shifted = []
+    for name, column in columns.items():
+        content = _join_contents(column)
+        shifted.append((bytes(_SHIFTS[name]) + content)[: len(content)])
     if len(shifted) == 1:
         return shifted[0]
     return reduce(xor, map(int.from_bytes, shifted)).to_bytes(len(shifted[0]))
 
 
-def _shift(content: bytes, size: int) -> bytes:
-    return bytes(size) + content[: len(content) - size] if content else content
-
-
 def _join_contents(column: Column) -> bytes:
     """Return 32 bytes for each row: a hash of all its values, zeros where there is none."""
-    if isinstance(column, TextColumn):
-        return b"".join([sha256(token.encode()).digest() if token else _NOTHING for token in column.tokens])
     if column.counts is None:
         return column.digests
     return b"".join(
@@ -112,15 +106,7 @@ def _join_contents(column: Column) -> bytes:
 
 
 def _summarize(digests: bytes) -> bytes:
-    hashes = [digests[start : start + DIGEST_SIZE].hex() for start in range(0, len(digests), DIGEST_SIZE)]
-    return sha256(SEPARATOR.join(hashes).encode()).digest()
-
-
-def _find_names(columns: Mapping[str, Column]) -> Sequence[bytes]:
-    """Return the first of the texts of each row; nothing if no row has any."""
-    texts = [column for column in columns.values() if isinstance(column, TextColumn) and any(column.tokens)]
-    first_tokens = chain.from_iterable(column.list_first_tokens() for column in texts)
-    return [str(msgspec.json.decode(f'"{token}"')).encode() for token in first_tokens]
+    return sha256(digests.hex("\n", DIGEST_SIZE).replace("\n", SEPARATOR).encode()).digest()
 
 
 def _measure(columns: Mapping[str, Column]) -> int:
@@ -128,10 +114,7 @@ def _measure(columns: Mapping[str, Column]) -> int:
     size = 0
     for name, column in columns.items():
         rows = len(column) - column.present.count(0)
-        size += (len(name) + _IDENTIFIER_BYTES) * rows
-        if isinstance(column, DigestColumn):
-            values = len(column.digests) // DIGEST_SIZE
-            size += HASH_LENGTH * values + len(SEPARATOR) * (values - rows)
-        else:
-            size += sum(map(len, column.tokens))
+        values = len(column.digests) // DIGEST_SIZE
+        size += (len(name) + _IDENTIFIER_BYTES) * rows + len(SEPARATOR) * (values - rows)
+        size += HASH_LENGTH * values if column.texts is None else sum(map(len, column.texts))
     return size

@@ -13,12 +13,11 @@ from typing import Any, Literal, get_args
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.users.digest_column import InvalidValue, escape_column, hash_column
-from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier, Identifier, select_identifiers
+from svc_async.users.identifiers import IDENTIFIERS, Identifier, select_identifiers
 from svc_async.users.names import USERS, quote_name
 from svc_async.users.packed import PackedUsers, RowTemplate
 from svc_async.users.tables import ColumnarRows
-from svc_async.users.user_columns import Column, UserColumns, combine_present
+from svc_async.users.user_columns import InvalidValue, UserColumns, combine_present, encode_column
 from svc_async.wire.records import describe_mapping
 from svc_async.wire.writing import to_plain
 
@@ -132,7 +131,7 @@ class RowEncoder:
         by_column = self._transpose(rows, invalid)
         problems: dict[int, InvalidValue] = {}
         columns = {
-            identifier.name: _encode_column(identifier, by_column[index], problems)
+            identifier.name: encode_column(identifier, by_column[index], problems)
             for identifier, index in zip(self._identifiers, self._columns, strict=True)
         }
         present = combine_present(columns)
@@ -141,8 +140,10 @@ class RowEncoder:
             problems = {index: problem for index, problem in problems.items() if not present[index]}
         for index, problem in problems.items():
             invalid.setdefault(index, f"{problem.attribute} {problem.rule}")
-        for index in _find_empty(present):
-            invalid.setdefault(index, "must have at least one identifier")
+        if 0 in present:
+            for index, each in enumerate(present):
+                if not each:
+                    invalid.setdefault(index, "must have at least one identifier")
         found = UserColumns(columns, present, range(len(present)), invalid, partly_valid=partly_valid)
         if not invalid:
             return found
@@ -257,17 +258,6 @@ def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
         raise InvalidArgument("columns", f"must be among {', '.join(known)}{_propose_key(unknown, known)}")
     if len(set(columns)) != len(columns):
         raise InvalidArgument("columns", "must not repeat; several values of one kind are a list in one column")
-
-
-def _encode_column(identifier: Identifier, values: Sequence[Any], problems: dict[int, InvalidValue]) -> Column:
-    if isinstance(identifier, HashedIdentifier):
-        return hash_column(identifier, values, problems)
-    return escape_column(identifier, values, problems)
-
-
-def _find_empty(present: bytes) -> Sequence[int]:
-    """Return the indexes of rows without an identifier."""
-    return [index for index, each in enumerate(present) if not each] if 0 in present else ()
 
 
 def _parse_members(members: Sequence[object], invalid: dict[int, str]) -> Sequence[Mapping[str, object]]:

@@ -20,7 +20,8 @@ from svc_async.cluster.parts import RowPlace, ShardRows
 from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.planning import plan_source
 from svc_async.sources.detect import open_source
-from svc_async.sources.source import ReplayableRows, UnparsedRow
+from svc_async.sources.product_attributes import UnparsedRow
+from svc_async.sources.source import ReplayableRows
 from svc_async.users.encoding import EncodedUsers, MemberEncoder
 from tests.support.files import Write
 from tests.support.plans import describe

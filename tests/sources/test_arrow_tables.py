@@ -13,10 +13,8 @@ from svc_async import InvalidArgument, Session
 from svc_async.lists.product_codec import encode_checked, read_keys, read_products
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.sources.parquet import ParquetSource
-from svc_async.sources.product_attributes import PRODUCTS
-from svc_async.sources.rows import from_arrow
-from svc_async.sources.source import UnparsedRow
-from svc_async.sources.table_feeds import products_from_arrow
+from svc_async.sources.product_attributes import PRODUCTS, UnparsedRow
+from svc_async.sources.rows import from_arrow, products_from_arrow
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.tables import Columns
 from tests.support.files import read_rows

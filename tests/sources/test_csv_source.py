@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from svc_async import InvalidArgument, UnusableFile
 from svc_async.errors import Hint, SvcError
 from svc_async.sources.csv_source import CsvSource
-from svc_async.sources.csv_table import count_lines
+from svc_async.sources.file_source import count_lines
 from tests.support.files import Write, read_rows
 
 

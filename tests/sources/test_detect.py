@@ -13,9 +13,9 @@ from svc_async.sources.csv_source import CsvSource
 from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.json_lines import JsonLinesSource
 from svc_async.sources.parquet import ParquetSource
-from svc_async.sources.table_feeds import TableFeed
 from svc_async.sources.xml_feed import XmlFeed
 from svc_async.users.names import USERS
+from tests.support.errors import has
 from tests.support.files import Write, iter_rows, read_rows
 
 CSV = b"email\na@b.c\n"
@@ -56,7 +56,7 @@ def test_parquet_is_detected_from_its_content(tmp_path: Path) -> None:
 
 
 def test_feeds_are_detected_from_their_content(write: Write) -> None:
-    assert isinstance(open_feed(write("id\n1\n", "a")), TableFeed)
+    assert isinstance(open_feed(write("id\n1\n", "a")), CsvSource)
     assert isinstance(open_feed(write("\ufeff\n<rss/>", "b")), XmlFeed)
 
 
@@ -66,9 +66,9 @@ def test_a_format_can_be_named(write: Write) -> None:
     ]
     with pytest.raises(UnusableFile, match="is not JSON on line 1"):
         open_source(write(CSV), format="jsonl")
-    with pytest.raises(InvalidArgument, match="format must be one of csv, tsv, jsonl, parquet"):
+    with pytest.raises(InvalidArgument, check=has(parameter="format")):
         open_source(write(CSV), format="xml")
-    with pytest.raises(InvalidArgument, match="format must be one of csv, tsv, xml, jsonl, parquet"):
+    with pytest.raises(InvalidArgument, check=has(parameter="format")):
         open_feed(write(CSV), format="json")
 
 
@@ -99,9 +99,10 @@ def test_closing_releases_a_file_that_was_not_read_to_its_end(write: Write) -> N
         source.close()
         assert list(rows) == []
         assert not source.exhausted
-    feed = open_feed(write("<feed><entry/><entry/></feed>", "c"))
+    feed = open_feed(write(f"<feed>{'<entry/>' * 50_000}</feed>", "c"))
     products = iter(feed.products())
     next(products)
     feed.close()
 
-    assert list(products) == []
+    assert len(list(products)) < 25_000
+    assert not feed.exhausted

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from svc_async import InvalidArgument, UnusableFile
 from svc_async.ads.products import PRODUCT_CHECKS
 from svc_async.sources.detect import open_feed
-from svc_async.sources.source import UnparsedRow
-from svc_async.sources.table_feeds import open_csv_feed
+from svc_async.sources.product_attributes import UnparsedRow
 from svc_async.sources.xml_feed import XmlFeed
 from svc_async.wire.params import first_problem
 from tests.support.files import Write, limit_memory
@@ -85,7 +84,7 @@ def test_columns_and_elements_are_mapped(write: Write) -> None:
 
 
 def test_a_row_with_more_cells_than_the_header_is_empty_with_the_reason(write: Write) -> None:
-    products = list(open_csv_feed(write("id,title\n1,T\n2,a,b\n3,T\n")).products())
+    products = list(open_feed(write("id,title\n1,T\n2,a,b\n3,T\n")).products())
     assert products == [{"id": "1", "title": "T"}, {}, {"id": "3", "title": "T"}]
     assert isinstance(products[1], UnparsedRow)
     assert products[1].reason == "must not have more cells than the header"
@@ -103,7 +102,7 @@ def test_none_of_the_values_of_a_repeated_attribute_is_chosen(write: Write) -> N
 @pytest.mark.parametrize("stock", ["-1", "1.5", "many", "9" * 5_000, "²"])
 @pytest.mark.rule("PROD-05")
 def test_a_stock_that_is_not_a_number_is_left_for_the_checks(write: Write, stock: str) -> None:
-    (product,) = open_csv_feed(write(f"id,inventory\n1,{stock}\n")).products()
+    (product,) = open_feed(write(f"id,inventory\n1,{stock}\n")).products()
     problem = first_problem(PRODUCT_CHECKS, {**SHIRT, **product})
 
     assert problem is not None

@@ -7,8 +7,8 @@ from pyarrow import parquet
 
 from svc_async import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.files import SpooledInput
+from svc_async.sources.file_source import TableSource
 from svc_async.sources.parquet import ParquetSource
-from svc_async.sources.source import UserSource
 from tests.support.files import Write, iter_rows, limit_memory, read_rows
 
 
@@ -29,7 +29,7 @@ def test_columns_are_recognised_and_values_are_strings_integers_or_lists(path: P
         "phone": pa.array([["+1", "+2"], None]),
         "notes": [1.5, 2.5],
     }
-    source: UserSource = ParquetSource(write_table(path, columns), mapping={"notes": "-"})
+    source: TableSource = ParquetSource(write_table(path, columns), mapping={"notes": "-"})
 
     assert source.columns == ("email", "svc_id", "phone_number")
     assert source.ignored == ("notes",)

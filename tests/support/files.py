@@ -6,19 +6,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from svc_async.sources.source import UserSource
+from svc_async.sources.file_source import TableSource
 from svc_async.users.tables import Rows
 
 Write = Callable[..., Path]
 
 
-def iter_rows(source: UserSource | Rows) -> Iterator[Sequence[Any]]:
+def iter_rows(source: TableSource | Rows) -> Iterator[Sequence[Any]]:
     rows = source.rows if isinstance(source, Rows) else source.rows().rows
     assert isinstance(rows, Iterable)
     return iter(rows)
 
 
-def read_rows(source: UserSource | Rows) -> list[tuple[Any, ...]]:
+def read_rows(source: TableSource | Rows) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in iter_rows(source)]
 
 

@@ -19,7 +19,7 @@ from svc_async.cli.output.console import count, format_duration, terminal
 from svc_async.clock import Clock, Timer
 from svc_async.governor.governor import BucketState, Governor
 from svc_async.jobs.limits import JobLimit
-from svc_async.sources.source import ReplayableSource
+from svc_async.sources.source import Source
 
 __all__ = ["Display", "Form", "choose_form"]
 
@@ -197,9 +197,7 @@ class Display:
         last: the latest progress.
     """
 
-    def __init__(
-        self, source: ReplayableSource, *, form: Form, console: Console, clock: Clock, limit: JobLimit
-    ) -> None:
+    def __init__(self, source: Source, *, form: Form, console: Console, clock: Clock, limit: JobLimit) -> None:
         self.form = form
         self.bars = PhaseBars(console, clock)
         self.last = Progress()

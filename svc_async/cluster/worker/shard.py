@@ -23,7 +23,8 @@ from svc_async.errors import BatchError, StateUnavailable, SvcError, TakenUpElse
 from svc_async.jobs.run import run
 from svc_async.printable import clean
 from svc_async.session import Session
-from svc_async.sources.source import UnparsedRow
+from svc_async.sources.product_attributes import UnparsedRow
+from svc_async.sources.source import Source
 from svc_async.state.jobs import JobStore, make_damage_error
 from svc_async.users.tables import Rows
 
@@ -258,25 +259,14 @@ class _KeyRows:
             yield key if isinstance(key, UnparsedRow) else {"product_key": key}
 
 
-@attrs.define
-class _ShardSource:
+class _ShardSource(Source):
     """The rows of a shard as the source of a job; they were checked when they were read."""
 
-    _rows: ShardRows
-    _task: ShardTask
-    _job: Job
-    columns: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
-    size: int = 1
-    bytes_read: int = 1
-    exhausted: bool = True
-
-    @property
-    def name(self) -> str:
-        return self._job.file.path
-
-    async def check(self) -> None:
-        """Accept them."""
+    def __init__(self, rows: ShardRows, task: ShardTask, job: Job) -> None:
+        self.name = job.file.path
+        self._rows = rows
+        self._task = task
+        self._job = job
 
     async def fingerprint(self) -> str:
         return f"{self._task.name}/{self._task.number}"
@@ -292,6 +282,3 @@ class _ShardSource:
         if self._job.operation == "remove":
             return _KeyRows(self._rows.products)
         return self._rows.products
-
-    def close(self) -> None:
-        """Do nothing: they are in memory."""

@@ -11,13 +11,15 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from hashlib import sha256
 from importlib import import_module
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, BinaryIO, Protocol, Self, TypeVar
+from typing import Any, BinaryIO, Self
 
 from svc_async.errors import Hint, UnusableFile
 
@@ -26,34 +28,18 @@ __all__ = [
     "FileInput",
     "Input",
     "SpooledInput",
+    "TemporaryInput",
     "compute_digest",
     "open_input",
-    "open_shared",
     "unusable",
 ]
 
-MAX_WINDOW = 134_217_728
+_MAX_WINDOW = 134_217_728
 """Bytes of memory that decompressing may use; the largest preset of xz, -9, needs half of them."""
 _COMPRESSED_BLOCK = 16_384
 _MAX_SILENCE = 4_194_304
 """Compressed bytes without any content; a block of bzip2, which is decompressed as a whole, has 900,000."""
 _MAX_EMPTY_MEMBERS = 10_000
-
-
-class MissingLibrary(Exception):
-    """No library is installed that decompresses Zstandard."""
-
-
-class _Decompressor(Protocol):
-    """Decompresses one member, as the classes of `bz2` and `lzma` do."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
 class _GzipDecompressor:
@@ -75,6 +61,10 @@ class _GzipDecompressor:
         plain = self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
         self.needs_input = not self._stream.unconsumed_tail and len(plain) < max_length
         return plain
+
+
+_Decompressor = _GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
+"""Decompresses one member."""
 
 
 class _DecompressedReader(RawIOBase):
@@ -99,18 +89,14 @@ class _DecompressedReader(RawIOBase):
             member = self._member = self._member or self._start_member()
             if member is None:
                 return 0
-            plain = member.decompress(self._take_block(member), len(buffer))
+            block, self._rest = self._rest or (self._raw.read(_COMPRESSED_BLOCK) if member.needs_input else b""), b""
+            if member.needs_input and not block:
+                raise EOFError
+            self._silence += len(block)
+            plain = member.decompress(block, len(buffer))
             self._count(member, plain)
         buffer[: len(plain)] = plain
         return len(plain)
-
-    def _take_block(self, member: _Decompressor) -> bytes:
-        """Return the next compressed bytes, if they are needed."""
-        block, self._rest = self._rest or (self._raw.read(_COMPRESSED_BLOCK) if member.needs_input else b""), b""
-        if member.needs_input and not block:
-            raise EOFError
-        self._silence += len(block)
-        return block
 
     def _count(self, member: _Decompressor, plain: bytes) -> None:
         if plain:
@@ -142,50 +128,25 @@ def _open_members(magic: bytes, start: Callable[[], _Decompressor]) -> Callable[
 
 def _open_zstd(raw: BinaryIO) -> Any:
     """Open Zstandard with Python 3.14, or with the extra `feeds`; both refuse a window of more than 128 MiB."""
-    for module, open_with in _ZSTD_LIBRARIES.items():
-        try:
-            library = import_module(module)
-        except ImportError:
-            continue
-        return open_with(library, raw)
-    raise MissingLibrary
+    try:
+        zstd = import_module("compression.zstd")
+    except ImportError:
+        arrow = import_module("pyarrow")
+        return arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd")
+    return _open_members(_ZSTD, zstd.ZstdDecompressor)(raw)
 
 
 _GZIP, _BZIP2, _XZ, _ZSTD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
-_ZSTD_LIBRARIES: Mapping[str, Callable[[Any, BinaryIO], Any]] = MappingProxyType(
-    {
-        "compression.zstd": lambda zstd, raw: _open_members(_ZSTD, zstd.ZstdDecompressor)(raw),
-        "pyarrow": lambda arrow, raw: arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd"),
-    }
-)
 _OPENERS: Mapping[bytes, Callable[[BinaryIO], Any]] = MappingProxyType(
     {
         _GZIP: _open_members(_GZIP, _GzipDecompressor),
         _BZIP2: _open_members(_BZIP2, bz2.BZ2Decompressor),
-        _XZ: _open_members(_XZ, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_WINDOW)),
+        _XZ: _open_members(_XZ, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW)),
         _ZSTD: _open_zstd,
     }
 )
-MAX_MAGIC = max(map(len, _OPENERS))
-"""The most bytes by which a compression is recognised."""
-
-
-def open_decompressed(raw: BinaryIO, first: bytes) -> Any:
-    """Return a reader of the content of a file, whose `read` may raise EOFError, OSError, zlib.error and LZMAError.
-
-    Args:
-        raw: the file, from the start.
-        first: its first bytes, by which its compression is recognised.
-
-    Raises:
-        MissingLibrary: no library for it is installed.
-    """
-    open_ = next((open_ for magic, open_ in _OPENERS.items() if first.startswith(magic)), None)
-    return raw if open_ is None else open_(raw)
-
-
-T = TypeVar("T")
-
+"""What opens the content, by the first bytes of a file; `read` may raise EOFError, OSError, zlib.error or LZMAError."""
+_MAX_MAGIC = max(map(len, _OPENERS))
 _is_url = re.compile(r"\w+:/.*").fullmatch  # a path that a program made of a URL has one slash left
 _BLOCK = 1_048_576
 _MAX_RATIO = 1_100
@@ -194,39 +155,37 @@ _ALWAYS_ALLOWED = 1_073_741_824
 """Bytes to which any file may expand."""
 
 
-class Input(Protocol):
-    """Bytes that can be read again."""
+class Input(ABC):
+    """Bytes that can be read again.
 
-    @property
-    def name(self) -> str:
-        """The name to show to users."""
-        ...
+    Attributes:
+        name: the name to show to users.
+        size: its number of stored bytes.
+        lines_before: how many lines come before it, if it is a part of a file, so that messages name the lines of the
+            file.
+    """
 
-    @property
-    def size(self) -> int:
-        """Its number of stored bytes."""
-        ...
+    name: str
+    size: int
+    lines_before: int = 0
 
-    @property
-    def lines_before(self) -> int:
-        """How many lines come before it, if it is a part of a file, so that messages name the lines of the file."""
-        ...
-
+    @abstractmethod
     def open(self) -> BinaryIO:
-        """Return the stored bytes from the start, seekable."""
-        ...
+        """Return the stored bytes from the start, seekable.
 
-    def check_unchanged(self) -> None:
+        Raises:
+            UnusableFile: they cannot be read, or have changed.
+        """
+
+    def check_unchanged(self) -> None:  # noqa: B027 - only some can change
         """Check that it is unchanged since it was first opened.
 
         Raises:
             UnusableFile: it has changed.
         """
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - only some hold something
         """Release it."""
-        ...
 
 
 def unusable(name: str, problem: str, hint: Hint | None = None) -> UnusableFile:
@@ -239,29 +198,35 @@ def open_input(source: str | Path | Input) -> Input:
     return FileInput(source) if isinstance(source, str | Path) else source
 
 
-class FileInput:
+class FileInput(Input):
     """A regular file that does not change while it is read.
 
     Args:
         path: the file.
 
-    Attributes:
-        name: the file as it was given, for messages.
-        path: the file.
-        size: its number of bytes.
-        lines_before: none.
-
     Raises:
         UnusableFile: it does not exist, is empty, or is not a regular file.
     """
 
-    lines_before = 0
-
     def __init__(self, path: str | Path) -> None:
         self.name = str(path)
-        self.path = Path(path)
-        self.size = self._find_size()
-        self._version = _describe_version(self.path.stat())
+        self._path = Path(path)
+        if not self.name:
+            raise unusable("''", "is not a name of a file: the argument is empty")
+        if self._path.is_dir():
+            raise unusable(self.name, "is a folder")
+        if not self._path.exists():
+            if _is_url(self.name):
+                raise unusable(self.name, "is a URL, which is not fetched", Hint.DOWNLOAD_IT)
+            is_pattern = not {*"*?["}.isdisjoint(self.name)
+            raise unusable(self.name, "does not exist", Hint.GIVE_ONE_FILE if is_pattern else None)
+        if not self._path.is_file():
+            raise unusable(self.name, "must be a regular file, which can be read twice")
+        stat = self._path.stat()
+        self.size = stat.st_size
+        if not self.size:
+            raise unusable(self.name, "is empty")
+        self._version = _describe_version(stat)
 
     def open(self) -> BinaryIO:
         """Open it from the start.
@@ -271,7 +236,7 @@ class FileInput:
         """
         self.check_unchanged()
         try:
-            return self.path.open("rb")
+            return self._path.open("rb")
         except OSError as error:
             raise unusable(self.name, f"cannot be read: {error.strerror}") from None
 
@@ -282,99 +247,69 @@ class FileInput:
             UnusableFile: they differ, or the file does not exist any more.
         """
         try:
-            unchanged = _describe_version(self.path.stat()) == self._version
+            unchanged = _describe_version(self._path.stat()) == self._version
         except OSError as error:
             raise unusable(self.name, f"cannot be read: {error.strerror}") from None
         if not unchanged:
             raise unusable(self.name, "was changed while it was in use; start again with a file that does not change")
-
-    def close(self) -> None:
-        """Do nothing: no file stays open."""
-
-    def _find_size(self) -> int:
-        if not self.name:
-            raise unusable("''", "is no name of a file: the argument is empty")
-        if self.path.is_dir():
-            raise unusable(self.name, "is a folder")
-        if not self.path.exists():
-            if _is_url(self.name):
-                raise unusable(self.name, "is a URL, which is not fetched", Hint.DOWNLOAD_IT)
-            is_pattern = not {*"*?["}.isdisjoint(self.name)
-            raise unusable(self.name, "does not exist", Hint.GIVE_ONE_FILE if is_pattern else None)
-        if not self.path.is_file():
-            raise unusable(self.name, "must be a regular file, which can be read twice")
-        size = self.path.stat().st_size
-        if not size:
-            raise unusable(self.name, "is empty")
-        return size
 
 
 def _describe_version(stat: os.stat_result) -> tuple[int, int, int]:
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
+class TemporaryInput(Input):
+    """An anonymous temporary file, which is deleted when it is closed; no other process can change it.
+
+    Args:
+        name: the name to show to users.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size = 0
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the input
+
+    def open(self) -> BinaryIO:
+        """Return the bytes from the start; several readers are independent of each other."""
+        return BufferedReader(_SharedFileReader(self._file))
+
+    def close(self) -> None:
+        """Delete it."""
+        self._file.close()
+
+
 _MAX_SPOOL = 2**36  # 64 GiB
 
 
-class SpooledInput:
-    """A stream that is copied to an anonymous temporary file, which is deleted when it is closed.
+class SpooledInput(TemporaryInput):
+    """A stream that is copied to a temporary file.
 
     Args:
         stream: read to its end.
         name: the name to show to users.
         max_bytes: the most bytes that it may have.
 
-    Attributes:
-        name: the name to show to users.
-        size: its number of bytes.
-        lines_before: none.
-
     Raises:
         UnusableFile: it is empty or too long, or the disk is full.
     """
 
-    lines_before = 0
-
     def __init__(self, stream: BinaryIO, *, name: str = "standard input", max_bytes: int = _MAX_SPOOL) -> None:
-        self.name = name
-        self._max_bytes = max_bytes
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the input
-        try:
-            self.size = self._copy(stream)
-        except BaseException:
-            self.close()
-            raise
-
-    def open(self) -> BinaryIO:
-        """Return the bytes from the start; several readers are independent of each other."""
-        return open_shared(self._file)
-
-    def check_unchanged(self) -> None:
-        """Do nothing: no other process can change it."""
-
-    def close(self) -> None:
-        """Delete it."""
-        self._file.close()
-
-    def _copy(self, stream: BinaryIO) -> int:
-        size = 0
-        try:
-            while block := stream.read(_BLOCK):
-                size += len(block)
-                if size > self._max_bytes:
-                    raise unusable(self.name, f"has more than {self._max_bytes:,} bytes; split it, or compress it")
-                self._file.write(block)
-            self._file.flush()
-        except OSError as error:
-            raise unusable(self.name, f"cannot be spooled to {tempfile.gettempdir()}: {error.strerror}") from None
-        if not size:
-            raise unusable(self.name, "is empty")
-        return size
-
-
-def open_shared(file: Any) -> BinaryIO:
-    """Return a reader of an open file from its start; several readers of one file are independent of each other."""
-    return BufferedReader(_SharedFileReader(file))
+        super().__init__(name)
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            try:
+                while block := stream.read(_BLOCK):
+                    self.size += len(block)
+                    if self.size > max_bytes:
+                        raise unusable(name, f"has more than {max_bytes:,} bytes; split it, or compress it")
+                    self._file.write(block)
+                self._file.flush()
+            except OSError as error:
+                raise unusable(name, f"cannot be spooled to {tempfile.gettempdir()}: {error.strerror}") from None
+            if not self.size:
+                raise unusable(name, "is empty")
+            undo.pop_all()
 
 
 class _SharedFileReader(RawIOBase):
@@ -418,9 +353,19 @@ class ByteReader:
         self._most = max(_ALWAYS_ALLOWED, source.size * _MAX_RATIO)
         self._input = source
         self._checks_each_block = isinstance(source, FileInput)  # for others it may be a request to a storage
-        self._raw = source.open()
+        self._raw: Any = source.open()
         try:
-            self._plain = self._decompress()
+            first = self._guard(lambda: self._raw.read(_MAX_MAGIC))
+            self._raw.seek(0)
+            open_ = next((open_ for magic, open_ in _OPENERS.items() if first.startswith(magic)), None)
+            self._plain = open_(self._raw) if open_ else self._raw
+        except ImportError:
+            self._raw.close()
+            raise unusable(
+                source.name,
+                "is compressed with Zstandard, which needs Python 3.14 or the extra "
+                '"feeds": pip install "svc-async[feeds]"',
+            ) from None
         except BaseException:
             self._raw.close()
             raise
@@ -462,18 +407,6 @@ class ByteReader:
         while size and (block := self.read(min(size, _BLOCK))):
             size -= len(block)
 
-    def _decompress(self) -> Any:
-        first = self._guard(lambda: self._raw.read(MAX_MAGIC))
-        self._raw.seek(0)
-        try:
-            return open_decompressed(self._raw, first)
-        except MissingLibrary:
-            raise unusable(
-                self._input.name,
-                "is compressed with Zstandard, which needs Python 3.14 or the extra "
-                '"feeds": pip install "svc-async[feeds]"',
-            ) from None
-
     def _guard(self, read: Callable[[], bytes]) -> bytes:
         name = self._input.name
         try:
@@ -482,20 +415,13 @@ class ByteReader:
             raise unusable(name, "is truncated: its compressed data has no end") from None
         except lzma.LZMAError as error:
             if "limit" in str(error):
-                raise unusable(name, f"needs more than {MAX_WINDOW >> 20} MiB of memory; use xz -9") from None
+                raise unusable(name, f"needs more than {_MAX_WINDOW >> 20} MiB of memory; use xz -9") from None
             raise unusable(name, "is damaged: it cannot be decompressed") from None
         except zlib.error:
             raise unusable(name, "is damaged: it cannot be decompressed") from None
         except OSError as error:
             problem = f"cannot be read: {error.strerror}" if error.errno else "is damaged or truncated"
             raise unusable(name, problem) from None
-
-
-def _read_blocks(source: Input) -> Iterator[bytes]:
-    with source.open() as raw:
-        while block := raw.read(_BLOCK):
-            yield block
-    source.check_unchanged()
 
 
 async def compute_digest(source: Input, *settings: object) -> str:
@@ -505,7 +431,9 @@ async def compute_digest(source: Input, *settings: object) -> str:
     file; `check` reads it all anyway, and SHA-256 processes about 1.5 GB per second.
     """
     digest = sha256(repr(settings).encode())
-    for block in _read_blocks(source):
-        digest.update(block)
-        await asyncio.sleep(0)
+    with source.open() as raw:
+        while block := raw.read(_BLOCK):
+            digest.update(block)
+            await asyncio.sleep(0)
+    source.check_unchanged()
     return digest.hexdigest()

@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 
 from svc_async.errors import UnusableFile
 from svc_async.sources.detect import open_feed
-from svc_async.sources.source import UnparsedRow
+from svc_async.sources.product_attributes import UnparsedRow
 from tests.support.bounded_process import MIB, check_linear, measure_peaks
 
 

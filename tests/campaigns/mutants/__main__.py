@@ -41,7 +41,7 @@ _TESTS: Mapping[str, Sequence[str]] = {
     "state": ("tests/state", "tests/webhooks/test_shared_events.py"),
     "store": ("tests/core", "tests/batch", "tests/state", "tests/sync"),
     "telemetry": ("tests/monitoring",),
-    "users": ("tests/batch", "tests/lists", "tests/sources"),
+    "users": ("tests/users", "tests/lists", "tests/sources"),
     "wiring": ("tests/engine",),
 }
 """The tests of the packages that have others than the folder of their name."""

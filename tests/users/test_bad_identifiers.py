@@ -10,8 +10,8 @@ import pytest
 from svc_async import BatchError, Columns, InvalidArgument, Rows
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox
-from svc_async.users.digest_column import MAX_VALUES
 from svc_async.users.encoding import RowEncoder
+from svc_async.users.user_columns import MAX_VALUES
 from tests.support.user_operations import hash_value
 
 COLUMNS = ("email", "phone_number")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async.users.digest_column import SEPARATOR, InvalidValue, escape_column, hash_column, tokenize_value
 from svc_async.users.identifiers import IDENTIFIERS, HashedIdentifier, Identifier, select_identifiers
+from svc_async.users.user_columns import SEPARATOR, InvalidValue, encode_column, tokenize_value
 
 HASH = sha256(b"x").hexdigest()
 PLAIN_SAMPLES = (
@@ -51,9 +51,7 @@ def encode_one_by_one(identifier: Identifier, column: list[Any]) -> tuple[list[s
 
 def encode_at_once(identifier: Identifier, column: list[Any]) -> tuple[list[str], dict[int, InvalidValue]]:
     problems: dict[int, InvalidValue] = {}
-    if isinstance(identifier, HashedIdentifier):
-        return list(hash_column(identifier, column, problems).write_tokens()), problems
-    return list(escape_column(identifier, column, problems).tokens), problems
+    return list(encode_column(identifier, column, problems).write_tokens()), problems
 
 
 @pytest.mark.usefixtures("examples")
@@ -104,7 +102,7 @@ def test_only_values_that_are_refused_get_a_closer_look() -> None:
     problems: dict[int, InvalidValue] = {}
     column = [str(number) for number in range(512)]
     column[100] = column[300] = "bad"
-    tokens = hash_column(identifier, column, problems).write_tokens()
+    tokens = encode_column(identifier, column, problems).write_tokens()
 
     assert looked_at == ["bad", "bad"]
     assert problems == dict.fromkeys((100, 300), InvalidValue("number", "must be a number"))
