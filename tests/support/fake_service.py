@@ -49,7 +49,7 @@ LOST = TransportError("the connection broke", sent=Sent.MAYBE)
 REFUSED = TransportError("connection refused", sent=Sent.NO)
 
 
-@attrs.define
+@attrs.define(repr=False)  # like a pipeline, which many frames hold: the bodies have rows
 class FakeService:
     """A sender of batches that keeps what it is sent.
 
