@@ -6,6 +6,7 @@ import signal
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,6 +60,16 @@ def pytest_configure() -> None:
     """Have SIGTERM end the run as Ctrl-C does, so that fixtures stop what they have started, such as a database."""
     for number in (signal.SIGTERM, signal.SIGINT):  # xdist sends SIGINT, which a shell ignores for what runs behind it
         signal.signal(number, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Have every second process import the tests from last to first: from nothing, each compiles half of them."""
+    worker = getattr(session.config, "workerinput", {"workerid": "gw0"})["workerid"]
+    if int(worker.removeprefix("gw")) % 2 and session.config.args == session.config.getini("testpaths"):
+        for file in sorted(_HERE.rglob("test_*.py"), reverse=True):
+            if not _OWN_SESSIONS.intersection(file.parents):
+                import_module(".".join(file.relative_to(_HERE.parent).with_suffix("").parts))
 
 
 def pytest_runtest_setup() -> None:

@@ -1,11 +1,9 @@
 import copy
 import json
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, get_args, get_origin
 
 import attrs
@@ -13,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc_async import ads, events, platform
 from svc_async.ads.accounts import Account, ApprovalStatus
 from svc_async.ads.cards import Card
 from svc_async.ads.custom_audiences import BatchCounts, TargetedAudienceEntry, TargetedAudienceLineItem
@@ -26,6 +23,7 @@ from svc_async.wire.envelope import Answer, Page
 from svc_async.wire.reading import Reader, read_as
 from svc_async.wire.records import Record
 from svc_async.wire.route import Listing, Reply, Request, Route
+from tests.support.kinds import find_kinds
 
 GET = Route("GET", "/12/accounts/{account_id}", Account)(account_id="a")
 LIST = Listing("/12/accounts", Account)()
@@ -127,17 +125,7 @@ def test_records_that_hold_records_are_equal_and_hashable() -> None:
     assert set(page.items) == {TargetedAudienceEntry(campaign_id="c", campaign_name="n", line_items=(item,))}
 
 
-def find_kinds(*bases: Any) -> Iterator[Any]:
-    for package in (ads, events, platform):
-        for module in iter_modules(package.__path__):
-            import_module(f"{package.__name__}.{module.name}")
-    for base in bases:
-        for kind in base.__subclasses__():
-            if kind.__module__.startswith("svc_async.") and not kind.__name__.startswith("_"):
-                yield from (kind, *find_kinds(kind))
-
-
-RECORD_KINDS, EVENT_KINDS = [*find_kinds(Record)], [*find_kinds(Event)]
+RECORD_KINDS, EVENT_KINDS = find_kinds(Record), find_kinds(Event)
 JSON_VALUES: dict[Any, Any] = {
     str: "a",
     int: 7,

@@ -1,7 +1,6 @@
 """Records, pages and events as plain values, as JSON and in notebooks."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -9,7 +8,6 @@ import pytest
 
 from svc_async.ads.accounts import Account
 from svc_async.ads.vocabulary import BatchCounts
-from svc_async.events import public  # noqa: F401 - its kinds of events are looked at, too
 from svc_async.events.models import Event, EventPost, MatchedPost, PostCreated
 from svc_async.notebook import render_fields, render_rows
 from svc_async.platform.oauth1_flow import AccessToken
@@ -18,6 +16,7 @@ from svc_async.wire.envelope import Page, Unreadable
 from svc_async.wire.reading import read_as
 from svc_async.wire.records import Record
 from tests.support.html import HtmlReader
+from tests.support.kinds import find_kinds
 
 ACCOUNT = read_as(
     Account,
@@ -100,15 +99,9 @@ def test_text_is_aligned_to_the_left_and_numbers_to_the_right() -> None:
     assert '<td style="text-align:right">2</td>' in rows
 
 
-def find_kinds(base: Any) -> Iterator[Any]:
-    for kind in base.__subclasses__():
-        yield kind
-        yield from find_kinds(kind)
-
-
 def hides(kind: Any) -> bool:
     fields = attrs.fields(kind)
-    return kind.__module__.startswith("svc_async.") and any(not each.repr for each in fields if each.name != "_extra")
+    return any(not each.repr for each in fields if each.name != "_extra")
 
 
 HIDING: list[Any] = [kind for base in (Record, Event) for kind in find_kinds(base) if hides(kind)]
