@@ -119,14 +119,14 @@ def parse_product(columns: Sequence[str], row: Sequence[Any]) -> Mapping[str, An
     if not row:
         return UnparsedRow("must not have more cells than the header")
     cells = zip(columns, row, strict=True)
-    if are_texts := {*map(type, row)} == {str}:
-        found = {name: value for name, value in cells if value.strip()}
-    else:
-        found = {name: value for name, value in cells if not _is_blank(value)}
-    if sum([len(value if isinstance(value, str) else str(value)) for value in found.values()]) > MAX_PRODUCT:
+    if set(map(type, row)) == {str}:  # as in CSV: no value needs a closer look
+        if sum(map(len, row)) > MAX_PRODUCT:
+            return refuse_long_product(_normalize("id", dict(cells).get("id", "")))
+        return {name: _normalize(name, value) for name, value in cells if value.strip()}
+    found = {name: value for name, value in cells if not _is_blank(value)}
+    if sum(len(value if isinstance(value, str) else str(value)) for value in found.values()) > MAX_PRODUCT:
         return refuse_long_product(_parse_value("id", found.get("id")))
-    parse = _normalize if are_texts else _parse_value
-    return {name: parse(name, value) for name, value in found.items()}
+    return {name: _parse_value(name, value) for name, value in found.items()}
 
 
 def refuse_long_product(product_id: object) -> UnparsedRow:
