@@ -33,7 +33,7 @@ settings.load_profile("any machine")
 _HERE = Path(__file__).parent
 _OWN_SESSIONS = {_HERE / name for name in ("campaigns/bounds", "campaigns/browser", "lint", "pytest_plugin", "recipes")}
 """Folders for which nox has a session each: their tests run where the command line names them."""
-_MOST_SHORT = 10
+_MOST_SHORT = 5
 """Cases of one function; those that follow run with the long ones."""
 
 
