@@ -348,7 +348,7 @@ ERRORS = (
     "the marker svc has an unusable setting of session: retries must be Retries(...)",
     "the marker svc has an unusable setting of receiver: workers must be *",
     "the marker svc has an unusable setting of receiver: on_error must be a function that *",
-    "the marker svc has an unusable event, events?1?: * event_type is no type of event; similar ones are *",
+    "the marker svc has an unusable event, events?1?: * event_type is not a type of event; similar ones are *",
     "the marker svc has an unusable event, events?1?: event_type must be a dot-separated name such as post.create; *",
     "the marker svc has an unusable event, events?1?: * a subscription with this event_type * is there already",
     "the marker svc has an unusable event, events?1?: event_type must be a string",
