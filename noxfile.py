@@ -259,7 +259,7 @@ def browser(session: nox.Session) -> None:
 def plugin(session: nox.Session) -> None:
     """Run the recipes of docs/how-to-test-your-code.md in all the ways in which asynchronous tests run."""
     _install(session, "test", "plugin")
-    _run_pytest(session, "tests/pytest_plugin")
+    _run_pytest(session, "-m", "", "tests/pytest_plugin")  # the long cases, too
 
 
 @nox.session

@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 import tomllib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -34,7 +34,7 @@ _HERE = Path(__file__).parent
 _OWN_SESSIONS = {_HERE / name for name in ("campaigns/bounds", "campaigns/browser", "lint", "pytest_plugin", "recipes")}
 """Folders for which nox has a session each: their tests run where the command line names them."""
 _MOST_SHORT = 5
-"""Cases of one function; those that follow run with the long ones."""
+"""Cases of one function; those that follow run with the long ones, except in folders that have a session."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -115,13 +115,19 @@ def _leave_many(items: Iterable[pytest.Item]) -> None:
 
     Half of the cases of such functions notice as many mutants as all of them.
     """
-    short = Counter[str]()
+    cases = defaultdict[str, list[pytest.Item]](list)
     for item in items:
-        name = item.nodeid.partition("[")[0]
-        if not item.get_closest_marker("long"):
-            short[name] += 1
-            if short[name] > _MOST_SHORT:
-                item.add_marker(pytest.mark.long)
+        if not item.get_closest_marker("long") and not _OWN_SESSIONS.intersection(item.path.parents):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for found in cases.values():
+        for item in sorted(found, key=_find_place)[_MOST_SHORT:]:
+            item.add_marker(pytest.mark.long)
+
+
+def _find_place(item: pytest.Item) -> tuple[int, ...]:
+    """Return the place of a case in its function's table; the order of items may be random already."""
+    callspec = getattr(item, "callspec", None)
+    return () if callspec is None else tuple(callspec.indices.values())
 
 
 def _rule_ids() -> set[str]:
