@@ -52,21 +52,21 @@ def test_the_code_is_in_the_url_that_the_user_returned_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "rule"),
+    "query",
     [
-        ("code=hush&state=other", "must contain the state of this authorization"),
-        ("code=hush", "must contain the state of this authorization"),
-        ("error=access_denied&state=other", "must contain the state of this authorization"),
-        ("error=access_denied", "must contain the state of this authorization"),
-        ("state={state}", "must contain a code"),
-        ("error=&state={state}", "must contain a code"),
-        ("", "must be the whole URL that the user returned to, with its query"),
+        "code=hush&state=other",
+        "code=hush",
+        "error=access_denied&state=other",
+        "error=access_denied",
+        "state={state}",
+        "error=&state={state}",
+        "",
     ],
 )
-def test_a_redirect_without_the_code_of_this_authorization_is_refused(query: str, rule: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+def test_a_redirect_without_the_code_of_this_authorization_is_refused(query: str) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter="redirect")) as caught:
         parse_code(f"https://example.test/back?{query.format(state=PENDING.state)}", PENDING)
-    assert str(caught.value) == f"redirect {rule}"
+    assert "denied" not in str(caught.value)  # the error of another authorization is not believed
     assert "hush" not in list_locals(caught.tb)
 
 
@@ -76,36 +76,32 @@ def test_a_redirect_is_a_url_with_a_query(redirect: str) -> None:
         parse_code(redirect.format(state=PENDING.state), PENDING)
 
 
-ERRORS = {
-    "invalid_request": "check the client_id and the settings of the app",
-    "unauthorized_client": "check the client_id and the settings of the app",
-    "access_denied": "access was denied",
-    "unsupported_response_type": "the service gives the app no codes",
-    "invalid_scope": "check scopes",
-    "server_error": "the user may try again, with a new authorization_url",
-    "temporarily_unavailable": "the user may try again, with a new authorization_url",
-}
-
-
-@pytest.mark.parametrize(("error", "advice"), ERRORS.items())
-def test_a_redirect_with_an_error_says_which_and_what_to_do(error: str, advice: str) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        "invalid_request",
+        "unauthorized_client",
+        "access_denied",
+        "unsupported_response_type",
+        "invalid_scope",
+        "server_error",
+        "temporarily_unavailable",
+    ],
+)
+def test_a_redirect_with_an_error_says_which(error: str) -> None:
     query = urlencode({"error": error, "error_description": "hush", "state": PENDING.state})
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter="redirect")) as caught:
         parse_code(f"{BACK}&{query}", PENDING)
-    assert str(caught.value).startswith(f"redirect must contain a code; this one reports {error}: ")
-    assert advice in str(caught.value)
-    assert ("denied" in caught.value.rule) == (error == "access_denied")
+    assert error in str(caught.value)
     assert "hush" not in f"{caught.value} {list_locals(caught.tb)}"
     assert not caught.value.repeatable  # the same redirect cannot help
 
 
 @pytest.mark.parametrize("error", ["hush", "ACCESS_DENIED", "access_denied\n"])
 def test_an_error_that_oauth_does_not_define_is_not_quoted(error: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter="redirect")) as caught:
         parse_code(f"{BACK}&{urlencode({'error': error, 'state': PENDING.state})}", PENDING)
-    rule = "redirect must contain a code; this one reports an error that OAuth 2.0 does not define"
-    assert str(caught.value) == rule
-    assert "hush" not in list_locals(caught.tb)
+    assert error.strip() not in f"{caught.value} {list_locals(caught.tb)}"
 
 
 def list_locals(trace: Any) -> str:

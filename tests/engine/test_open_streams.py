@@ -1,8 +1,10 @@
 """Open streams, and other answers that the pipeline and the transport receive from a scripted peer."""
 
 import asyncio
+import gc
 import logging
 import random
+import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -264,11 +266,41 @@ async def test_closing_the_transport_drops_its_streams(peer: Peer, transport: Tr
             raise AssertionError
 
 
-async def test_a_stream_that_was_left_is_forgotten(peer: Peer, transport: Transport) -> None:
-    async with open_stream(transport, peer):
-        assert len(transport._streams) == 1
+async def test_a_stream_that_was_left_is_closed_and_forgotten(peer: Peer, transport: Transport) -> None:
+    left = asyncio.Event()
 
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(BEGUN)
+        await reader.read()
+        left.set()
+
+    peer.script = hold
+    async with open_stream(transport, peer) as stream:
+        await stream.read_chunk()
+        assert (left.is_set(), len(transport._streams)) == (False, 1)
+
+    await left.wait()
     assert not transport._streams
+    stream = weakref.ref(stream)
+    gc.collect()
+    assert stream() is None
+
+
+async def test_a_connection_that_is_lost_raises_stream_dropped(peer: Peer, transport: Transport) -> None:
+    peer.script = peer.answer(BEGUN)
+    async with open_stream(transport, peer) as stream:
+        await stream.read_chunk()
+        peer.connections[0].transport.abort()
+        with pytest.raises(StreamDropped, check=has(sent=Sent.YES, repeatable=True)):
+            await stream.read_chunk()
+
+
+async def test_redirects_are_not_followed(peer: Peer, transport: Transport) -> None:
+    peer.script = peer.answer(answer(302, b"", f"Location: {peer.url}/else"))
+    async with open_stream(transport, peer) as stream:
+        assert stream.answer.status == 302
+
+    assert len(peer.heads) == 1
 
 
 async def test_a_refusal_of_a_stream_is_read_at_once_and_a_large_one_not(peer: Peer, transport: Transport) -> None:
@@ -279,13 +311,17 @@ async def test_a_refusal_of_a_stream_is_read_at_once_and_a_large_one_not(peer: P
             assert (stream.answer.status, stream.answer.body) == (403, kept)
 
 
+@pytest.mark.parametrize("begin", [b"", answer(503, b"half of")[:-3]], ids=["nothing", "half a refusal"])
 @pytest.mark.parametrize(("settings", "seconds"), [({"timeout": 3.0}, 3.0), ({}, 7.0)])
-async def test_a_stream_begins_within_its_timeout(peer: Peer, settings: Mapping[str, float], seconds: float) -> None:
+async def test_a_stream_begins_within_its_timeout(
+    peer: Peer, settings: Mapping[str, float], seconds: float, begin: bytes
+) -> None:
     clock = VirtualClock()
     transport = Transport.open(user_agent="t", clock=clock, timeouts=Timeouts(total=7.0))
     arrived = asyncio.Event()
 
-    async def say_nothing(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    async def say_no_more(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(begin)
         arrived.set()
         await reader.read()
 
@@ -293,9 +329,11 @@ async def test_a_stream_begins_within_its_timeout(peer: Peer, settings: Mapping[
         async with open_stream(transport, peer, **settings):
             raise AssertionError
 
-    peer.script = say_nothing
+    peer.script = say_no_more
     waiting = asyncio.ensure_future(wait_for_the_stream())
     await arrived.wait()
+    for _ in range(20):  # until half a refusal has arrived, too
+        await asyncio.sleep(0)
     await clock.advance(seconds=seconds - 0.1)
     assert not waiting.done()
     await clock.advance(seconds=0.2)

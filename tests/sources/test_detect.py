@@ -9,13 +9,15 @@ import pytest
 from pyarrow import parquet
 
 from svc_async import InvalidArgument, UnusableFile
+from svc_async.errors import Hint
+from svc_async.sources.columns import FoundColumn
 from svc_async.sources.csv_source import CsvSource
-from svc_async.sources.detect import open_feed, open_source
+from svc_async.sources.detect import list_columns, open_feed, open_source
 from svc_async.sources.json_lines import JsonLinesSource
 from svc_async.sources.parquet import ParquetSource
 from svc_async.sources.xml_feed import XmlFeed
 from svc_async.users.names import USERS
-from tests.support.errors import has
+from tests.support.errors import at, has
 from tests.support.files import Write, iter_rows, read_rows
 
 CSV = b"email\na@b.c\n"
@@ -64,7 +66,7 @@ def test_a_format_can_be_named(write: Write) -> None:
     assert read_rows(open_source(write("email;x\thandle\na\tb\n"), format="tsv", mapping={"email;x": "email"})) == [
         ("a", "b")
     ]
-    with pytest.raises(UnusableFile, match="is not JSON on line 1"):
+    with pytest.raises(UnusableFile, check=at(line=1)):
         open_source(write(CSV), format="jsonl")
     with pytest.raises(InvalidArgument, check=has(parameter="format")):
         open_source(write(CSV), format="xml")
@@ -73,13 +75,13 @@ def test_a_format_can_be_named(write: Write) -> None:
 
 
 def test_a_feed_is_not_a_user_file(write: Write) -> None:
-    with pytest.raises(UnusableFile, match="is xml, but must be one of csv, tsv, jsonl, parquet"):
+    with pytest.raises(UnusableFile, check=has(hint=Hint.USE_A_FEED)):
         open_source(write("<rss/>"))
 
 
 def test_a_list_may_accept_fewer_identifiers(write: Write) -> None:
     vocabulary = USERS.restrict_to(["email", "phone_number"])
-    with pytest.raises(UnusableFile, match="has unknown columns: 'handle'"):
+    with pytest.raises(UnusableFile, check=has(hint=Hint.MAP_OR_IGNORE)):
         open_source(write("email,handle\n"), vocabulary=vocabulary)
 
     assert open_source(write(JSONL), vocabulary=vocabulary).columns == ("email", "phone_number")
@@ -87,7 +89,7 @@ def test_a_list_may_accept_fewer_identifiers(write: Write) -> None:
 
 def test_a_refused_source_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", _Stdin(b"nothing known\n"))
-    with pytest.raises(UnusableFile, match="file standard input has no recognised column"):
+    with pytest.raises(UnusableFile, check=has(path="standard input", hint=Hint.MAP_A_COLUMN)):
         open_source("-")
 
 
@@ -106,3 +108,43 @@ def test_closing_releases_a_file_that_was_not_read_to_its_end(write: Write) -> N
 
     assert len(list(products)) < 25_000
     assert not feed.exhausted
+
+
+@pytest.mark.parametrize("line", ["sep=;\r\n", '"sep=;"\n', "sep=;\n"])
+def test_the_line_with_the_separator_is_no_header(write: Write, line: str) -> None:
+    source = open_source(write(f"{line}E-Mail-Adresse;Telefon\na@b.de;+49301234567\n\nc,d@b.de\n"))
+    assert read_rows(source) == [("a@b.de", "+49301234567"), ("c,d@b.de", "")]
+    assert [source.find_line(position) for position in range(2)] == [3, 5]
+    feed = open_feed(write(f"{line}id;title\n1;a,b\n"))
+    assert list(feed.products()) == [{"id": "1", "title": "a,b"}]
+
+
+async def test_the_names_of_a_file_without_a_header_can_be_given(write: Write) -> None:
+    path = write("a@b.de;+49301234567;x\nc@b.de;;y\n")
+    with pytest.raises(UnusableFile, check=has(hint=Hint.NAME_THE_COLUMNS)):
+        open_source(path)
+    source = open_source(path, header=["email", "phone", "note"], mapping={"note": "-"})
+    assert read_rows(source) == [("a@b.de", "+49301234567"), ("c@b.de", "")]
+    assert source.find_line(0) == 1
+    other = open_source(path, header=["email", "note", "phone"], mapping={"note": "-"})
+    assert await source.fingerprint() != await other.fingerprint()
+    assert list(open_feed(write("1,Boots\n"), header=["id", "title"]).products()) == [{"id": "1", "title": "Boots"}]
+    with pytest.raises(InvalidArgument, check=has(parameter="header")):
+        open_source(write('{"email": "a@b.de"}\n'), header=["email"])
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["Kunden-Mail;Telefon;Ort;email\n", '{"Kunden-Mail": 1, "Telefon": 2, "Ort": 3, "email": 4}\n'],
+)
+def test_columns_are_listed_with_proposals(write: Write, content: str) -> None:
+    assert list_columns(write(content), mapping={"email": "-"}) == [
+        FoundColumn("Kunden-Mail", None, "email"),
+        FoundColumn("Telefon", "phone_number"),
+        FoundColumn("Ort", None),
+        FoundColumn("email", "-"),
+    ]
+
+
+def test_columns_are_listed_although_none_is_recognised(write: Write) -> None:
+    assert list_columns(write("Ort,Ort\n")) == [FoundColumn("Ort", None)] * 2

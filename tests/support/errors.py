@@ -1,9 +1,13 @@
-"""What tests say about an error: its fields, never its wording."""
+"""What tests say about an error: its fields and the places that it names, never its wording."""
 
+import re
 from collections.abc import Callable
 
+Check = Callable[[BaseException], bool]
+"""What `pytest.raises(..., check=)` takes."""
 
-def has(**fields: object) -> Callable[[BaseException], bool]:
+
+def has(**fields: object) -> Check:
     """Return a check for `pytest.raises(..., check=)`: the error has these fields."""
 
     def check(error: BaseException) -> bool:
@@ -12,3 +16,19 @@ def has(**fields: object) -> Callable[[BaseException], bool]:
         return True
 
     return check
+
+
+def at(**places: int | None) -> Check:
+    """Return a check like `has`: the message names these places, such as `line=3`; None if it names no such place."""
+
+    def check(error: BaseException) -> bool:
+        assert {name: find_place(error, name) for name in places} == places
+        return True
+
+    return check
+
+
+def find_place(error: BaseException, name: str) -> int | None:
+    """Return the number of the line or row that a message names, which is in no field."""
+    found = re.search(rf"\b{name} (\d+)", str(error))
+    return int(found[1]) if found else None

@@ -12,6 +12,7 @@ from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Sandbox
 from svc_async.users.encoding import RowEncoder
 from svc_async.users.user_columns import MAX_VALUES
+from tests.support.errors import has
 from tests.support.user_operations import hash_value
 
 COLUMNS = ("email", "phone_number")
@@ -22,7 +23,6 @@ ROWS = [
     (["c@d.de", "no"], None),
     ("d@d.de", "4.42079E+11"),
 ]
-EMAIL, PHONE = "must be an e-mail address", "must have all its digits: a spreadsheet has rounded it"
 
 
 def read_list(sandbox: Sandbox) -> set[str]:
@@ -42,8 +42,7 @@ async def test_a_row_with_an_invalid_identifier_fails_and_is_counted(
         (3, "email", "INVALID_ROW"),
         (4, "phone_number", "INVALID_ROW"),
     ]
-    assert [each.reason.startswith(f"email {EMAIL}") for each in report.failures] == [True, True, True, False]
-    assert report.failures[3].reason.startswith(f"phone_number {PHONE}")
+    assert "spreadsheet" in report.failures[3].reason  # it has rounded the number
     assert read_list(sandbox) == {hash_value("a@b.de"), hash_value("+4930123456")}
 
 
@@ -74,7 +73,7 @@ async def test_a_sync_knows_only_the_identifiers_that_are_sent(
 
 @pytest.mark.parametrize("choice", ["keep", "", None])
 async def test_there_are_two_choices(audience: CustomAudienceHandle, choice: Any) -> None:
-    with pytest.raises(InvalidArgument, match="bad_identifiers must be one of fail, drop"):
+    with pytest.raises(InvalidArgument, check=has(parameter="bad_identifiers")):
         await audience.users.upload([], bad_identifiers=choice)
 
 
@@ -97,19 +96,21 @@ async def yield_members() -> AsyncIterator[dict[str, str]]:
 async def test_an_unknown_key_of_the_first_member_is_refused_with_the_nearest_name(
     sandbox: Sandbox, audience: CustomAudienceHandle, tmp_path: Path
 ) -> None:
-    expected = "members\\[0\\] must have no key but partner_user_id, .*; write 'email' for 'mail'"
-    with pytest.raises(InvalidArgument, match=expected):
-        await audience.users.upload(MEMBERS)
-    for members in (iter(MEMBERS), yield_members()):
-        with pytest.raises(BatchError, match=expected) as caught:
-            await audience.users.upload(members)
-        assert isinstance(caught.value.__cause__, InvalidArgument)
-        assert caught.value.report.accepted == 0
-    with pytest.raises((InvalidArgument, BatchError), match="write 'email' for 'mail'"):
-        await audience.users.sync(MEMBERS, state=tmp_path / "state")
+    users = audience.users
+    for call in (users.upload(MEMBERS), users.sync(MEMBERS, state=tmp_path / "state")):
+        with pytest.raises(InvalidArgument, check=has(parameter="members[0]")) as refused:
+            await call
+        assert "write 'email' for 'mail'" in refused.value.rule
     operation = {"operation_type": "Update", "params": {"users": MEMBERS}}
-    with pytest.raises(BatchError, match="operations\\[0\\].params.users\\[0\\] must have no key but"):
-        await audience.users.apply([operation])
+    for parameter, call in [
+        ("members[0]", users.upload(iter(MEMBERS))),
+        ("members[0]", users.upload(yield_members())),
+        ("operations[0].params.users[0]", users.apply([operation])),
+    ]:
+        with pytest.raises(BatchError) as caught:
+            await call
+        assert isinstance(caught.value.__cause__, InvalidArgument)
+        assert (caught.value.__cause__.parameter, caught.value.report.accepted) == (parameter, 0)
     assert read_list(sandbox) == set()
 
 
@@ -117,7 +118,7 @@ async def test_an_unknown_key_of_the_first_member_is_refused_with_the_nearest_na
 async def test_an_unknown_column_is_refused_with_the_nearest_name(
     audience: CustomAudienceHandle, table: Rows | Columns
 ) -> None:
-    with pytest.raises(InvalidArgument, match="columns must be among partner_user_id, .*; write 'email' for 'mail'"):
+    with pytest.raises(InvalidArgument, match="write 'email' for 'mail'"):
         await audience.users.upload(table)
 
 
@@ -126,13 +127,13 @@ async def test_nan_is_a_missing_value(sandbox: Sandbox, audience: CustomAudience
     nan = float("nan")
     members: list[Any] = [{"email": "a@b.de", "phone_number": nan}, {"email": nan, "phone_number": nan}]
     report = await audience.users.upload(members)
-    assert [failure.reason for failure in report.failures] == ["must have at least one identifier"]
+    assert [(each.position, each.code) for each in report.failures] == [(1, "INVALID_ROW")]
     assert read_list(sandbox) == {hash_value("a@b.de")}
 
 
 @pytest.mark.parametrize("columns", ["email", "mail"])
 async def test_one_column_is_a_sequence_too(audience: CustomAudienceHandle, columns: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"^columns must be a sequence of names, such as \['email'\]"):
+    with pytest.raises(InvalidArgument, check=has(parameter="columns")):
         await audience.users.upload(Rows(columns, [("a@b.de",)]))
 
 
@@ -140,8 +141,7 @@ async def test_one_column_is_a_sequence_too(audience: CustomAudienceHandle, colu
 async def test_mappings_are_not_taken_for_rows(audience: CustomAudienceHandle, columns: list[str]) -> None:
     rows: list[Any] = [dict.fromkeys(columns, "a@b.de"), dict.fromkeys(columns, "b@b.de")]
     report = await audience.users.upload(Rows(columns, rows))
-    reason = "must be a tuple of values, one for each column; mappings are passed without Rows"
-    assert [failure.reason for failure in report.failures] == [reason, reason]
+    assert [(each.position, each.code) for each in report.failures] == [(0, "INVALID_ROW"), (1, "INVALID_ROW")]
 
 
 async def test_an_unknown_key_of_a_later_member_fails_that_row(
@@ -157,15 +157,15 @@ async def test_an_unknown_key_of_a_later_member_fails_that_row(
 
 
 @pytest.mark.parametrize(
-    ("value", "rule"),
+    "value",
     [
-        (json.loads("[" * 900 + "]" * 900), "email must be text, or several texts"),
-        (["a@b.de"] * (MAX_VALUES + 1), f"email must have at most {MAX_VALUES:,} values"),
-        (10**5_000, "email must be text, or several texts"),
-        (["a@b.de", 10**5_000], "email must be text, or several texts"),
+        json.loads("[" * 900 + "]" * 900),
+        ["a@b.de"] * (MAX_VALUES + 1),
+        10**5_000,
+        ["a@b.de", 10**5_000],
     ],
     ids=["nested", "many", "long number", "long number in a list"],
 )
-def test_a_value_that_is_no_text_fails_its_row(value: object, rule: str) -> None:
+def test_a_value_that_is_no_text_fails_its_row(value: object) -> None:
     encoded = RowEncoder(("email",)).encode([("a@b.de",), (value,)])
-    assert encoded.invalid == {1: rule}
+    assert {index: rule.split()[0] for index, rule in encoded.invalid.items()} == {1: "email"}

@@ -12,10 +12,12 @@ import pytest
 
 from svc_async import BatchError, Columns, InvalidArgument, Rows
 from svc_async.batch.report import Report
+from svc_async.errors import Hint
 from svc_async.handles import CustomAudienceHandle
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sources.rows import from_arrow
 from tests.support.clock import MachineClock
+from tests.support.errors import has
 from tests.support.fake_service import FakeService
 from tests.support.journaled_uploads import upload
 from tests.support.tasks import wait_until
@@ -98,7 +100,7 @@ async def test_columns_may_be_arrays(users: AudienceUsers, service: FakeService)
 
 async def test_a_row_of_a_table_with_one_column_must_have_one_value(users: AudienceUsers) -> None:
     report = await users.upload(Rows(["email"], [("a@example.org",), ("b@example.org", "1")]))
-    assert [failure.reason for failure in report.failures] == ["must have 1 value, one for each column"]
+    assert [(each.position, each.code) for each in report.failures] == [(1, "INVALID_ROW")]
 
 
 async def test_rows_without_a_value_in_each_column_fail_at_their_position(users: AudienceUsers) -> None:
@@ -110,33 +112,28 @@ async def test_rows_without_a_value_in_each_column_fail_at_their_position(users:
     report = await users.upload(Columns(NAMES, batches))
 
     assert report.accepted == 2
-    assert [(each.position, each.reason) for each in report.failures] == [
-        (2, "must have 2 values, one for each column"),
-        (3, "must have 2 values, one for each column"),
-    ]
+    assert [(each.position, each.code) for each in report.failures] == [(2, "INVALID_ROW"), (3, "INVALID_ROW")]
 
 
 @pytest.mark.parametrize(
-    ("batch", "problem"),
+    ("batch", "parameter"),
     [
-        (5, r"batches\[1\] must be a sequence with a column for each name"),
-        ("ab", r"batches\[1\] must be a sequence with a column for each name"),
-        ({"email": ["a"]}, r"batches\[1\] must be a sequence with a column for each name"),
-        ([("a", "1"), "b"], r"batches\[1\]\[1\] must be a sequence of values; for tuples .* pass Rows"),
-        ([["a"], iter("1")], r"batches\[1\]\[1\] must be a sequence of values"),
-        ([["a"], None], r"batches\[1\]\[1\] must be a sequence of values"),
+        (5, "batches[1]"),
+        ("ab", "batches[1]"),
+        ({"email": ["a"]}, "batches[1]"),
+        ([("a", "1"), "b"], "batches[1][1]"),
+        ([["a"], iter("1")], "batches[1][1]"),
+        ([["a"], None], "batches[1][1]"),
     ],
 )
-async def test_what_is_no_batch_ends_the_reading(users: AudienceUsers, batch: Any, problem: str) -> None:
+async def test_what_is_no_batch_ends_the_reading(users: AudienceUsers, batch: Any, parameter: str) -> None:
     first: Batch = [["a@example.org"], ["1"]]
     with pytest.raises(BatchError) as caught:
         await users.upload(Columns(NAMES, [first, batch]))
 
     cause = caught.value.__cause__
     assert isinstance(cause, InvalidArgument)
-    assert caught.value.report.accepted == 1
-    with pytest.raises(InvalidArgument, match=problem):
-        raise cause
+    assert (cause.parameter, caught.value.report.accepted) == (parameter, 1)
 
 
 async def test_what_was_read_before_a_source_fails_is_sent(users: AudienceUsers) -> None:
@@ -163,10 +160,8 @@ async def test_what_was_read_before_a_source_fails_is_sent(users: AudienceUsers)
 async def test_wrong_columns_are_refused_before_anything_is_read(
     users: AudienceUsers, columns: Columns, parameter: str
 ) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter=parameter)):
         await users.upload(columns)
-
-    assert caught.value.parameter == parameter
 
 
 @pytest.mark.parametrize("give", [list, pytest.param(iter, marks=pytest.mark.long)])
@@ -192,7 +187,7 @@ async def test_a_table_of_arrow_is_read_like_a_file(audience: CustomAudienceHand
 
     assert (report.accepted, [each.position for each in report.failures]) == (2, [1])
     assert (await audience.users.remove(table.to_reader())).accepted == 2
-    with pytest.raises(InvalidArgument, match="table has unknown columns: 'Notes'"):
+    with pytest.raises(InvalidArgument, check=has(parameter="table", hint=Hint.MAP_OR_IGNORE)):
         await audience.users.upload(table.add_column(0, "Notes", [["x", "y", "z"]]))
 
 
@@ -209,7 +204,7 @@ async def test_columns_and_tables_are_synced(audience: CustomAudienceHandle, tmp
     columns = Columns(("email",), [[addresses[:300]], [addresses[300:]]])
     first = await audience.users.sync(columns, state=tmp_path / "state")
     second = await audience.users.sync(pa.table({"email": addresses[1:]}), state=tmp_path / "state")
-    with pytest.raises(InvalidArgument, match="members must be a file, or a list or another iterable"):
+    with pytest.raises(InvalidArgument, check=has(parameter="members")):
         await audience.users.sync(Columns(("email",), iter(())), state=tmp_path / "state")
 
     assert (first.sent.accepted, second.plan.unchanged, second.removed.accepted) == (1_000, 999, 1)

@@ -8,6 +8,7 @@ from svc_async.ads.custom_audiences import AudienceUser
 from svc_async.errors import InvalidArgument
 from svc_async.users.encoding import EncodedUsers, MemberEncoder, RowEncoder
 from svc_async.users.identifiers import IDENTIFIERS
+from tests.support.errors import has
 
 
 def hashed(text: str) -> str:
@@ -66,27 +67,27 @@ def test_the_key_is_the_first_identifier_in_the_documented_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("member", "rule"),
+    ("member", "subject"),
     [
-        ({}, "must have at least one identifier"),
-        ({"email": "", "handle": None, "svc_id": []}, "must have at least one identifier"),
-        ({"email": "nobody"}, "email must be an e-mail address"),
-        ({"email": "a@b.de", "phone_number": "12"}, "phone_number must be a phone number"),
-        ({"email": ["a@b.de", "nobody"]}, "email must be an e-mail address"),
-        ({"email": 1.5}, "email must be text"),
-        ({"email": b"a@b.de"}, "email must be text"),
-        ({"email": True}, "email must be text"),
-        ({"email": {"a": "b"}}, "email must be text"),
-        ({"Email": "a@b.de"}, "must have no key but"),
-        ("a@b.de", "must be a mapping"),
-        (None, "must be a mapping"),
+        ({}, "must"),
+        ({"email": "", "handle": None, "svc_id": []}, "must"),
+        ({"email": "nobody"}, "email"),
+        ({"email": "a@b.de", "phone_number": "12"}, "phone_number"),
+        ({"email": ["a@b.de", "nobody"]}, "email"),
+        ({"email": 1.5}, "email"),
+        ({"email": b"a@b.de"}, "email"),
+        ({"email": True}, "email"),
+        ({"email": {"a": "b"}}, "email"),
+        ({"Email": "a@b.de"}, "must"),
+        ("a@b.de", "must"),
+        (None, "must"),
     ],
 )
-def test_a_bad_member_fails_by_itself(member: object, rule: str) -> None:
+def test_a_bad_member_fails_by_itself(member: object, subject: str) -> None:
     encoded = encode({"email": "x@y.de"}, member, {"email": "z@y.de"})
 
     assert list(encoded.invalid) == [1]
-    assert encoded.invalid[1].startswith(rule)
+    assert encoded.invalid[1].split()[0] == subject
     assert list(encoded.indexes) == [0, 2]
     assert users(encoded) == [{"email": [hashed("x@y.de")]}, {"email": [hashed("z@y.de")]}]
 
@@ -131,13 +132,12 @@ def test_a_row_of_another_width_fails_by_itself(row: Any) -> None:
     encoded = RowEncoder(("email", "handle")).encode([("a@b.de", None), row])
 
     assert list(encoded.invalid) == [1]
-    assert "2 values" in encoded.invalid[1]
     assert len(encoded.users) == 1
 
 
 @pytest.mark.parametrize("columns", [(), ("email", "mail"), ("email", "email")])
 def test_columns_are_identifiers_each_once(columns: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidArgument, match="columns"):
+    with pytest.raises(InvalidArgument, check=has(parameter="columns")):
         RowEncoder(columns)
 
 
@@ -162,7 +162,7 @@ def test_a_slice_may_have_no_valid_row(columns: tuple[str, ...]) -> None:
     encoded = RowEncoder(columns).encode(rows)
 
     assert users(encoded) == []
-    assert encoded.invalid == dict.fromkeys((0, 1), "must have at least one identifier")
+    assert encoded.invalid.keys() == {0, 1}
 
 
 def test_no_rows_are_no_users() -> None:

@@ -23,6 +23,7 @@ from svc_async.users.identifiers import (
 )
 from svc_async.users.names import DO_NOT_REACH_USERS
 from svc_async.users.user_columns import encode_column
+from tests.support.errors import has
 
 
 def hashed(text: str) -> str:
@@ -183,7 +184,7 @@ def test_a_hash_is_distinguished_from_other_text() -> None:
 
 
 def test_national_numbers_need_a_region() -> None:
-    with pytest.raises(InvalidIdentifier, match="national numbers need a phone region"):
+    with pytest.raises(InvalidIdentifier):
         IDENTIFIERS["phone_number"].tokenize("030 901820")
     german = select_identifiers("DE")["phone_number"]
 
@@ -192,12 +193,12 @@ def test_national_numbers_need_a_region() -> None:
     assert german.tokenize("+11234567890") == IDENTIFIERS["phone_number"].tokenize("+11234567890")
 
     for impossible in ("12", "nonsense"):
-        with pytest.raises(InvalidIdentifier, match="region DE"):
+        with pytest.raises(InvalidIdentifier):
             german.tokenize(impossible)
 
 
 def test_an_unknown_region_is_refused_at_once() -> None:
-    with pytest.raises(InvalidArgument, match="phone_region"):
+    with pytest.raises(InvalidArgument, check=has(parameter="phone_region")):
         select_identifiers("XX")
 
 
