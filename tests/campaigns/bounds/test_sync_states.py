@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from svc_async.errors import UnusableFile
+from svc_async.errors import Hint, UnusableFile
 from svc_async.store.records import compute_checksum, encode
 from svc_async.sync.sending import ClockReading
 from svc_async.sync.state import FORMAT
@@ -32,7 +32,8 @@ ODD: Sequence[Any] = (
     1.5,
     float("inf"),
 )
-DAMAGED = {"is damaged", "belongs to another list, or to one of another host"}
+DAMAGED = Hint.SYNC_ANEW.name
+"""What to do with a state that is damaged, and with no other."""
 
 KINDS = {
     "about": 6,
@@ -61,13 +62,13 @@ async def prepare(path: Path) -> None:
 
 
 async def use(path: Path) -> str:
-    """Return what is wrong with a state."""
+    """Return what to do about a state that is refused."""
     try:
         async with open_file(path, factory=UnsyncedConnection) as state:
             await state.find_sent("another governor")
             await sync(state, {number: number for number in range(30, 60)})
     except UnusableFile as error:
-        return error.problem.partition(";")[0]
+        return error.hint.name if error.hint else "of another list"
     return "used"
 
 
@@ -103,8 +104,8 @@ def put(database: sqlite3.Connection, kind: str, number: int, value: object) -> 
 
 def test_a_value_that_no_sync_has_written_is_damage(tmp_path: Path) -> None:
     (peak,) = measure_peaks(change_columns, {"": [str(tmp_path / "state")]}).values()
-    assert {*peak.value} <= {*DAMAGED, "used"}
-    assert "is damaged" in peak.value
+    assert {*peak.value} <= {DAMAGED, "of another list", "used"}
+    assert DAMAGED in peak.value
     assert peak.bytes < 32 * MIB
 
 
@@ -142,7 +143,7 @@ def test_no_state_takes_more_than_its_bounds(tmp_path: Path) -> None:
         )
     names = [*bombs, "view"]
     peaks = measure_peaks(read_bomb, {name: [str(tmp_path / name)] for name in names})
-    told = {name: peak.value for name, peak in peaks.items() if peak.value != "is damaged"}
+    told = {name: peak.value for name, peak in peaks.items() if peak.value != DAMAGED}
     counted = {"requests without number": "used"}  # up to a number
     assert told == counted
     assert {name: peak for name, peak in peaks.items() if peak.bytes > 192 * MIB or peak.seconds > 5} == {}
