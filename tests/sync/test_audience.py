@@ -13,6 +13,7 @@ from svc_async.batch.report import Failure, Progress, Report
 from svc_async.errors import UnusableFile
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Fault, Sandbox
+from svc_async.users.identifiers import IDENTIFIERS
 from tests.support.call_count import count_calls
 from tests.support.errors import has
 from tests.support.fake_service import FakeService
@@ -141,9 +142,27 @@ async def test_everybody_leaves_by_the_identifier_by_which_they_are_known(audien
     people[0] = people[0].replace('ünï"\\1', '"ünï""\\1"')
     await audience.sync("\n".join([header, *people]))
     assert len(audience.members) == 6
+    assert {name for member in audience.members for name in member} == {*IDENTIFIERS}
     sync = await audience.sync(f"{header}\n,,last@example.org,,,\n")
     assert sync.removed.accepted == 6
     assert audience.members == [{"email": [sha256("last@example.org")]}]
+
+
+@pytest.mark.parametrize("kind", [*IDENTIFIERS])
+async def test_what_a_row_has_is_compared_without_its_neighbours(audience: Audience, kind: str) -> None:
+    values = {
+        "partner_user_id": "p{}",
+        "email": "u{}@example.org",
+        "phone_number": "+493012345{}",
+        "svc_id": "1{}",
+        "handle": "h{}",
+        "device_id": "9774d56d682e54{}",
+    }
+    first = "email" if kind == "partner_user_id" else "partner_user_id"
+    rows = [f"{values[first]},{values[kind]}".format(number, number) for number in range(10, 20)]
+    await audience.sync("\n".join([f"{first},{kind}", *rows]))
+    sync = await audience.sync("\n".join([f"{first},{kind}", *reversed(rows)]))
+    assert (sync.plan.unchanged, sync.plan.changes) == (10, 0)
 
 
 async def test_failures_are_reported_at_their_position_in_the_file(audience: Audience) -> None:
