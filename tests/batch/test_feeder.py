@@ -39,7 +39,7 @@ async def raise_after_async(count: int) -> AsyncIterator[dict[str, object]]:
 @pytest.mark.parametrize("count", [0, 100, 512, 1300])
 @pytest.mark.parametrize("source", [raise_after, raise_after_async])
 async def test_a_source_that_fails_loses_no_row(users: AudienceUsers, source: Any, count: int) -> None:
-    with pytest.raises(BatchError, match="LookupError") as caught:
+    with pytest.raises(BatchError) as caught:
         await users.upload(source(count))
 
     assert "p77" not in str(caught.value)

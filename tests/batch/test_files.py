@@ -18,6 +18,7 @@ from svc_async.lists.do_not_reach_users import DoNotReachUsers
 from svc_async.sandbox import Sandbox
 from svc_async.session import Session
 from svc_async.wire.outcome import api_error
+from tests.support.errors import has
 from tests.support.fake_catalog import FakeCatalog, product
 from tests.support.fake_service import FakeService
 
@@ -93,7 +94,7 @@ async def test_a_file_for_a_do_not_reach_list_has_only_its_identifiers(service: 
     users = DoNotReachUsers(service.pipeline, "a1", "l1")
     path.write_text("email,handle\na@b.de,a\n", encoding="utf-8")
 
-    with pytest.raises(UnusableFile, match="unknown columns: 'handle'"):
+    with pytest.raises(UnusableFile, check=has(path=str(path), hint=Hint.MAP_OR_IGNORE)):
         await users.upload(path)
 
 
@@ -161,19 +162,19 @@ async def test_a_url_is_not_fetched(users: AudienceUsers, service: FakeService, 
 async def test_a_text_that_may_be_an_address_is_quoted_nowhere(
     users: AudienceUsers, sandbox: Sandbox, text: str
 ) -> None:
-    rule = "must be rows, or the path of a file: pass one row as a list of one mapping"
-    with pytest.raises(InvalidArgument, match=f"^members {rule}$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="members")) as of_members:
         await users.upload(text)
     async with Session.sandbox(sandbox) as session:
-        with pytest.raises(InvalidArgument, match=f"^products {rule}$"):
+        with pytest.raises(InvalidArgument, check=has(parameter="products")) as of_products:
             await session.product_catalog("c").products.upsert(text)
+    assert not [error for error in (of_members.value, of_products.value) if text in str(error)]
 
 
 @pytest.mark.parametrize(
     "suffix", ["csv", "tsv", "txt", "json", "jsonl", "ndjson", "parquet", "xml", "gz", "bz2", "xz", "zst", "CSV"]
 )
 async def test_a_text_with_an_at_sign_and_the_suffix_of_a_file_is_one(users: AudienceUsers, suffix: str) -> None:
-    with pytest.raises(UnusableFile, match=rf"customers@home\.{suffix}"):
+    with pytest.raises(UnusableFile, check=has(path=f"customers@home.{suffix}")):
         await users.upload(f"customers@home.{suffix}")
 
 
@@ -184,20 +185,18 @@ async def test_a_file_whose_name_has_an_at_sign_is_read(
     write_csv(Path("customers@home"))
     await users.upload("customers@home")
     assert sorted(sent_ids(service), key=int) == IDS
-    with pytest.raises(UnusableFile, match=r"customers@home\.csv"):
+    with pytest.raises(UnusableFile, check=has(path="customers@home.csv")):
         await users.upload("customers@home.csv")
 
 
 async def test_standard_input_is_not_read_unasked(users: AudienceUsers) -> None:
-    with pytest.raises(InvalidArgument, match="members must be the path of a file; pass the rows of standard input"):
+    with pytest.raises(InvalidArgument, check=has(parameter="members")):
         await users.upload("-")
 
 
 @pytest.mark.parametrize("members", [b"customers.csv", {"email": "a@b.de"}, 5])
 async def test_other_values_that_cannot_be_iterated_over_are_refused(users: AudienceUsers, members: Any) -> None:
-    advice = "; put a single one into a list" if isinstance(members, dict) else ""
-    rule = f"^members must be an iterable or async iterable of mappings or records{advice}$"
-    with pytest.raises(InvalidArgument, match=rule):
+    with pytest.raises(InvalidArgument, check=has(parameter="members")):
         await users.upload(members)
 
 
@@ -227,13 +226,11 @@ async def generate_rows_later() -> AsyncIterator[dict[str, str]]:
     ],
 )
 async def test_what_has_no_rows_yet_says_how_to_get_them(users: AudienceUsers, rows: Any, advice: str) -> None:
-    rule = f"must be an iterable or async iterable of {{}}; {advice}$"
-    with pytest.raises(InvalidArgument, match=f"^members {rule.format('mappings or records')}"):
-        await users.upload(rows)
-    with pytest.raises(InvalidArgument, match=f"^products {rule.format('products')}"):
-        await FakeCatalog().products().upsert(rows)
-    with pytest.raises(InvalidArgument, match=f"^product_keys {rule.format('product keys')}"):
-        await FakeCatalog().products().delete(rows)
+    products = FakeCatalog().products()
+    calls: dict[str, Any] = {"members": users.upload, "products": products.upsert, "product_keys": products.delete}
+    for parameter, call in calls.items():
+        with pytest.raises(InvalidArgument, match=f"; {advice}$", check=has(parameter=parameter)):
+            await call(rows)
 
 
 async def test_a_coroutine_is_awaited_first(users: AudienceUsers) -> None:
@@ -241,7 +238,7 @@ async def test_a_coroutine_is_awaited_first(users: AudienceUsers) -> None:
         return []
 
     rows: Any = fetch()
-    with pytest.raises(InvalidArgument, match="^members must be .*; await it first$"):
+    with pytest.raises(InvalidArgument, check=has(parameter="members")):
         await users.upload(rows)
     assert await rows == []
 
@@ -251,9 +248,9 @@ async def test_an_open_file_is_passed_by_its_path(users: AudienceUsers, path: Pa
     for mode in ("r", "rb"):
         with path.open(mode) as file:
             rows: Any = file
-            with pytest.raises(InvalidArgument, match="^members must be .*; pass the path of the file$"):
+            with pytest.raises(InvalidArgument, check=has(parameter="members")):
                 await users.upload(rows)
-            with pytest.raises(InvalidArgument, match="^products must be .*; pass the path of the file$"):
+            with pytest.raises(InvalidArgument, check=has(parameter="products")):
                 await FakeCatalog().products().upsert(rows)
 
 
@@ -294,12 +291,12 @@ async def test_products_may_be_the_feed_of_a_merchant(path: Path) -> None:
 
 
 async def test_a_missing_feed_is_refused(path: Path) -> None:
-    with pytest.raises(UnusableFile, match="does not exist"):
+    with pytest.raises(UnusableFile, check=has(path=str(path))):
         await FakeCatalog().products().upsert(path)
 
 
 async def test_a_path_is_no_list_of_product_keys(path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="product_keys must be an iterable or async iterable"):
+    with pytest.raises(InvalidArgument, check=has(parameter="product_keys")):
         await FakeCatalog().products().delete(str(path))
 
 

@@ -16,6 +16,7 @@ from svc_async.handles import AccountHandle
 from svc_async.lists.products import Products
 from svc_async.sandbox import Sandbox
 from svc_async.sources.rows import from_cursor
+from tests.support.errors import because, has
 
 SECRET = "someone@example.org"
 
@@ -111,7 +112,7 @@ async def refuse_members(account: AccountHandle, sandbox: Sandbox, state: Path, 
         nested = message.replace("members[0]", "operations[0].params.users[0]")
         check_message(unapplied.value.__cause__, nested.replace("Rows(columns, rows)", "dict(zip(columns, row))"))
     audience = account.custom_audience(sandbox.audience_id).users
-    with pytest.raises((InvalidArgument, BatchError), match=r"members\[0\] must be a mapping"):
+    with pytest.raises((InvalidArgument, BatchError)):
         await audience.sync([row, good], state=state)
     assert sandbox.requests.count("*/users") == 0
 
@@ -133,11 +134,10 @@ async def test_a_later_member_that_is_no_mapping_fails_by_itself(account: Accoun
 @pytest.mark.parametrize("first", [("Update", {}), None, "Update", 5])
 async def test_an_operation_that_is_no_mapping(account: AccountHandle, sandbox: Sandbox, first: Any) -> None:
     users = account.custom_audience(sandbox.audience_id).users
-    message = r"operations\[0\] must be an object with no keys but operation_type, params"
-    with pytest.raises(InvalidArgument, match=message) as refused:
+    with pytest.raises(InvalidArgument, check=has(parameter="operations[0]")) as refused:
         await users.apply([first])
     assert refused.value.rule.endswith("dict(zip(columns, row))") == isinstance(first, tuple)
-    with pytest.raises(BatchError, match=message):
+    with pytest.raises(BatchError, check=because(InvalidArgument, parameter="operations[0]")):
         await users.apply(iter([first]))
 
 
@@ -182,7 +182,7 @@ async def test_a_key_that_is_no_text(products: Products, sandbox: Sandbox, key: 
     with pytest.raises(InvalidArgument) as refused:
         await products.delete([key, "k"])
     check_message(refused.value, f"product_keys[0] must be the key of a product, as text{proposal}")
-    with pytest.raises(BatchError, match=r"product_keys\[0\] must be the key"):
+    with pytest.raises(BatchError, check=because(InvalidArgument, parameter="product_keys[0]")):
         await products.delete(iter([key, "k"]))
     assert sandbox.requests.count("*/products") == 0
 
@@ -215,7 +215,7 @@ async def test_rows_of_a_cursor_of_asyncpg(
 ) -> None:
     users = account.custom_audience(sandbox.audience_id).users
     cursor: Any = connection.cursor(QUERY)
-    with pytest.raises(BatchError, match=r"members\[0\] must be a mapping of identifiers; pass dict\(row\) for each"):
+    with pytest.raises(BatchError, check=because(InvalidArgument, parameter="members[0]")):
         await users.upload(cursor)
     assert (await users.upload(dict(row) async for row in connection.cursor(QUERY))).accepted == 1_500
     rows = Rows(["email", "phone_number"], (tuple(row) async for row in connection.cursor(QUERY)))
@@ -223,9 +223,6 @@ async def test_rows_of_a_cursor_of_asyncpg(
 
 
 async def test_a_cursor_of_asyncpg_is_none_of_the_db_api(connection: asyncpg.Connection) -> None:
-    rule = (
-        "^cursor must be one of the DB-API, with description and fetchmany; of an asynchronous driver without these, "
-    )
     for cursor in (connection.cursor(QUERY), await connection.cursor(QUERY), None, [(SECRET,)]):
-        with pytest.raises(InvalidArgument, match=rf"{rule}pass \(dict\(row\) async for row in cursor\)"):
+        with pytest.raises(InvalidArgument, check=has(parameter="cursor")):
             from_cursor(cursor)

@@ -11,6 +11,7 @@ from svc_async import InvalidArgument
 from svc_async.batch.job import Job, SourceSpec, TargetSpec, from_plain, to_plain
 from svc_async.batch.settings import BatchSettings, Reading, SyncObservers, SyncSettings
 from svc_async.store.records import SharedSyncs
+from tests.support.errors import has
 
 AUDIENCE = TargetSpec(kind="audience", account_id="18ce54d4x5t", list_id="1nmth")
 CATALOG = TargetSpec(kind="catalog", list_id="c1")
@@ -60,58 +61,47 @@ def test_a_job_is_a_value(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"format": 0}, "job is of format 0, but this version runs format 2"),
-        ({"format": 3}, "job is of format 3, but this version runs format 2"),
-        ({"operation": "move"}, "job cannot be read: Invalid enum value 'move' - at `$.operation`"),
-        ({"target": {}}, "job cannot be read: Object missing required field `kind` - at `$.target`"),
-        (
-            {"settings": {"concurrency": 0}},
-            "job cannot be read: concurrency must be a whole number from 1 to 1,000 - at `$.settings`",
-        ),
-    ],
+    "change",
+    [{"format": 0}, {"format": 3}, {"operation": "move"}, {"target": {}}, {"settings": {"concurrency": 0}}],
 )
-def test_what_this_version_cannot_run_is_refused_in_one_sentence(change: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+def test_what_this_version_cannot_run_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter="job")):
         from_plain({**to_plain(UPLOAD), **change})
-
-    assert str(caught.value) == problem
 
 
 @pytest.mark.parametrize("plain", [None, [], "upload", {}, {"job": "upload"}])
 def test_other_values_are_refused(plain: object) -> None:
-    with pytest.raises(InvalidArgument, match="job must be one that `to_plain`"):
+    with pytest.raises(InvalidArgument, check=has(parameter="job")):
         from_plain(plain)
 
 
 @pytest.mark.parametrize(
-    ("target", "settings", "problem"),
+    ("target", "settings", "name"),
     [
         (
             AUDIENCE,
             {"operation": "remove", "expires_at": datetime(2030, 1, 1, tzinfo=UTC)},
-            "expires_at must not be given",
+            "expires_at",
         ),
         (
             TargetSpec(kind="do_not_reach_list", account_id="a", list_id="d"),
             {"effective_at": datetime(2030, 1, 1, tzinfo=UTC)},
-            "effective_at must not be given for this job: Upload to a do-not-reach list",
+            "effective_at",
         ),
         (
             CATALOG,
             {"expires_at": datetime(2030, 1, 1, tzinfo=UTC)},
-            "expires_at must not be given for this job: Upload to a catalog",
+            "expires_at",
         ),
     ],
 )
-def test_times_that_a_job_cannot_have_are_refused(target: TargetSpec, settings: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidArgument, match=problem):
+def test_times_that_a_job_cannot_have_are_refused(target: TargetSpec, settings: dict[str, Any], name: str) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter=name)):
         Job(target=target, source=SOURCE, **settings)
 
 
 def test_a_do_not_reach_list_cannot_be_synced() -> None:
-    with pytest.raises(InvalidArgument, match="kind must be audience or catalog"):
+    with pytest.raises(InvalidArgument, check=has(parameter="kind")):
         Job(operation="sync", target=TargetSpec(kind="do_not_reach_list", account_id="a", list_id="d"), source=SOURCE)
 
 
@@ -125,7 +115,7 @@ def test_a_do_not_reach_list_cannot_be_synced() -> None:
     ],
 )
 def test_an_id_that_is_missing_is_named(target: TargetSpec, name: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"{name} must be given"):
+    with pytest.raises(InvalidArgument, check=has(parameter=name)):
         target.check()
 
 

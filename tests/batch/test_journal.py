@@ -22,10 +22,11 @@ from svc_async.batch.journal.journal import JournalLocation, JournalPath
 from svc_async.batch.journal.resume import SourceReplay
 from svc_async.batch.packing.batch import Batch, Limits
 from svc_async.batch.report import Failure, Progress
-from svc_async.errors import BatchError, ErrorDetail
+from svc_async.errors import BatchError, ErrorDetail, Hint
 from svc_async.handles import CustomAudienceHandle
 from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.support.clock import MachineClock
+from tests.support.errors import has
 from tests.support.fake_catalog import FakeCatalog, change_results, product
 from tests.support.fake_service import (
     LOST,
@@ -305,7 +306,7 @@ async def test_jobs_of_products_can_be_resumed(journal: JournalLocation) -> None
     assert (report.read, report.pending, report.failed) == (60, 0, 0)
     assert {name: row["title"] for name, row in shop.held.items()} == {row["id"]: row["title"] for row in rows}
     again = shop.products(SMALL)
-    with pytest.raises(UNUSABLE, match="another job"):
+    with pytest.raises(UNUSABLE, check=has(hint=Hint.KEEP_THE_SETTINGS)):
         await again.delete(["k"], journal=journal)
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.record import JournalRecord
-from svc_async.errors import BatchError, UnusableFile
+from svc_async.errors import BatchError, Hint, UnusableFile
 from svc_async.wire.base_urls import Endpoints
+from tests.support.errors import has
 from tests.support.fake_catalog import FakeCatalog, product
 from tests.support.fake_service import FakeService, make_error, make_members
 from tests.support.journaled_uploads import create_users, make_repeated_rows, upload
@@ -38,38 +39,42 @@ async def used(request: pytest.FixtureRequest, service: FakeService, path: Path)
     return service
 
 
-async def expect_refusal(service: FakeService, path: Path, message: str, rows: Any = ROWS, **changes: Any) -> None:
+async def expect_refusal(
+    service: FakeService, path: Path, hint: Hint, rows: Any = ROWS, *, named: str | None = None, **changes: Any
+) -> None:
+    """Nothing is sent or stored, and the error names the setting that differs."""
     sent, before = len(service.bodies), JournalFile(path).read().bodies
     settings = {"expires_at": END, "phone_region": "DE", **changes}
-    with pytest.raises(UnusableFile, match=message) as caught:
+    with pytest.raises(UnusableFile, match=named, check=has(path=str(path), hint=hint)):
         await upload(service, rows, path, **settings)
-    assert "needs a new journal" in str(caught.value)
     assert (len(service.bodies), JournalFile(path).read().bodies) == (sent, before)
 
 
 CHANGES: Sequence[tuple[dict[str, Any], str]] = (
-    ({"expires_at": END + timedelta(seconds=1)}, "expires_at is '2026-12-01T12:00:00Z' there"),
-    ({"expires_at": None}, "expires_at is '2026-12-01T12:00:00Z' there, not None"),
-    ({"effective_at": END - timedelta(days=1)}, "effective_at is None there, not '2026-11-30T12:00:00Z'"),
-    ({"phone_region": "FR"}, "phone_region is 'DE' there, not 'FR'"),
-    ({"phone_region": None}, "phone_region is 'DE' there, not None"),
-    ({"bad_identifiers": "drop"}, "bad_identifiers is 'fail' there, not 'drop'"),
-    ({"ordering": "none"}, "ordered is True there, not False"),
+    ({"expires_at": END + timedelta(seconds=1)}, "expires_at"),
+    ({"expires_at": None}, "expires_at"),
+    ({"effective_at": END - timedelta(days=1)}, "effective_at"),
+    ({"phone_region": "FR"}, "phone_region"),
+    ({"phone_region": None}, "phone_region"),
+    ({"bad_identifiers": "drop"}, "bad_identifiers"),
+    ({"ordering": "none"}, "ordered"),
 )
 
 
 async def test_other_settings_that_change_requests_are_refused(
     subtests: pytest.Subtests, used: FakeService, path: Path
 ) -> None:
-    for changes, message in CHANGES:
+    for changes, named in CHANGES:
         with subtests.test(changes=changes):
-            await expect_refusal(used, path, f"belongs to another job: {message}", **changes)
+            await expect_refusal(used, path, Hint.KEEP_THE_SETTINGS, named=f"\\b{named} is ", **changes)
 
 
 async def test_another_host_is_refused(used: FakeService, path: Path) -> None:
     used.endpoints = Endpoints(base_url="https://base.example", ads_url="https://other.example")
 
-    await expect_refusal(used, path, "host is 'https://ads.example' there, not 'https://other.example'")
+    await expect_refusal(
+        used, path, Hint.KEEP_THE_SETTINGS, named="host is 'https://ads.example' there, not 'https://o"
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,9 +94,7 @@ async def test_a_finished_journal_does_not_swallow_another_source(
 ) -> None:
     await upload(service, ROWS, path, expires_at=END, phone_region="DE")
 
-    await expect_refusal(
-        service, path, r"belongs to a finished job with another source.*journal=Journals\(folder\)", change(ROWS)
-    )
+    await expect_refusal(service, path, Hint.NAME_A_NEW_JOURNAL, change(ROWS))
 
 
 @pytest.mark.parametrize("rows", [[], [{"email": "no"}, {"email": "nor this"}]], ids=["empty", "invalid"])
@@ -101,7 +104,7 @@ async def test_a_finished_job_that_sent_nothing_is_recognised_as_well(
     report = await upload(service, rows, path)
 
     assert await upload(service, rows, path) == report
-    with pytest.raises(UnusableFile, match="belongs to a finished job with another source"):
+    with pytest.raises(UnusableFile, check=has(hint=Hint.NAME_A_NEW_JOURNAL)):
         await upload(service, make_members(1), path)
     assert service.bodies == []
 
@@ -143,7 +146,8 @@ async def test_another_iterator_is_refused_and_an_exhausted_one_stands_for_the_s
     with pytest.raises(BatchError):
         await upload(service, iter(ROWS), path, concurrency=1)
     for finished in (False, True):
-        with pytest.raises(UnusableFile, match=f"belongs to {'a' if finished else 'an un'}.*finished job with another"):
+        hint = Hint.NAME_A_NEW_JOURNAL if finished else Hint.GIVE_ITS_SOURCE
+        with pytest.raises(UnusableFile, check=has(hint=hint)):
             await upload(service, iter(ROWS[1:]), path)
         assert JournalRecord.read(path).finished == finished
         report = await upload(service, iter([] if finished else ROWS), path)
@@ -157,12 +161,12 @@ async def test_a_finished_journal_of_products_is_of_its_feed_host_and_catalog(pa
     report = await shop.products().upsert(rows, journal=path)
 
     assert await shop.products().upsert(rows, journal=path) == report
-    with pytest.raises(UnusableFile, match="finished job with another source"):
+    with pytest.raises(UnusableFile, check=has(hint=Hint.NAME_A_NEW_JOURNAL)):
         await shop.products().upsert([*rows, product(31)], journal=path)
-    with pytest.raises(UnusableFile, match="destination is 'upserts of c1' there, not 'deletions of c1'"):
+    with pytest.raises(UnusableFile, check=has(hint=Hint.KEEP_THE_SETTINGS)):
         await shop.products().delete(["k"], journal=path)
     other = attrs.evolve(shop, endpoints=Endpoints(base_url="https://base.example", ads_url="https://other.example"))
-    with pytest.raises(UnusableFile, match="host is"):
+    with pytest.raises(UnusableFile, check=has(hint=Hint.KEEP_THE_SETTINGS)):
         await other.products().upsert(rows, journal=path)
 
 
@@ -206,7 +210,7 @@ async def test_operations_have_the_settings_that_change_their_users(service: Fak
     operations = [{"operation_type": "Update", "params": {"users": [{"svc_id": "1"}]}}]
     await users.apply(operations, journal=path, phone_region="DE")
 
-    with pytest.raises(UnusableFile, match="phone_region is 'DE' there"):
+    with pytest.raises(UnusableFile, check=has(hint=Hint.KEEP_THE_SETTINGS)):
         await users.apply(operations, journal=path)
-    with pytest.raises(UnusableFile, match="destination is"):
+    with pytest.raises(UnusableFile, check=has(hint=Hint.KEEP_THE_SETTINGS)):
         await users.upload([{"svc_id": "1"}], journal=path, phone_region="DE")

@@ -15,12 +15,12 @@ from svc_async.batch.job import Job, TargetSpec
 from svc_async.batch.journal.file import JournalFile
 from svc_async.batch.journal.records import JournalChanges, JournalRecords
 from svc_async.batch.lane import Answered, Intended, Lane, Sealed, Settle, Written
-from svc_async.batch.ledger import Intent, Ledger
+from svc_async.batch.ledger import GRACE, SENDABLE, Intent, Ledger, NoLongerSendable, check_sendable
 from svc_async.batch.packing.batch import Limits
 from svc_async.batch.recovery import RecoveryPolicy
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import BatchSettings, SyncObservers
-from svc_async.errors import BatchError, SvcError
+from svc_async.errors import BatchError, Sent, SvcError
 from svc_async.wire.outcome import RetryBudget
 from tests.support.fake_service import LOST, FakeService, adds_up, make_error, make_members
 from tests.support.journaled_uploads import create_users, find_expected, make_repeated_rows, read_values, upload
@@ -102,7 +102,7 @@ class FencedLedger(Ledger):
 
 async def test_nothing_is_sent_when_a_ledger_refuses_the_intent() -> None:
     service = FakeService(latency=1)
-    with pytest.raises(BatchError, match="another process has taken over the job") as caught:
+    with pytest.raises(BatchError) as caught:
         await upload_with(FencedLedger(), service, make_members(60))
 
     assert isinstance(caught.value.__cause__, TakenOver)
@@ -186,3 +186,22 @@ async def test_a_lane_that_sends_for_others_begins_with_what_they_have_settled(t
     records = JournalRecords.of(journal.read())
     assert dict(records.load_all("lane", int)) == {0: 10, 1: 10}
     assert [*records.load_unsettled()] == []
+
+
+# --- how long a recorded request may be sent
+
+
+@pytest.mark.parametrize("waited", [0.0, 5.0, 9.99])
+def test_what_was_committed_just_now_may_be_sent(waited: float) -> None:
+    check_sendable(100.0, 100.0 + waited)
+
+
+@pytest.mark.parametrize("waited", [SENDABLE, 3_600.0, -1.0])
+def test_what_was_committed_too_long_ago_is_not_sent(waited: float) -> None:
+    with pytest.raises(NoLongerSendable) as caught:
+        check_sendable(100.0, 100.0 + waited)
+    assert (caught.value.sent, caught.value.repeatable) == (Sent.NO, True)
+
+
+def test_a_new_owner_waits_longer_than_a_request_may_be_sent() -> None:
+    assert GRACE > SENDABLE

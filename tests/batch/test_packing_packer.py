@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.batch.packing.batch import Batch, Limits
-from svc_async.batch.packing.packer import Packer
+from svc_async.batch.packing.packer import Packer, count_lanes
+from svc_async.engine.memory import MEMORY
 from tests.support.packing import NOW, Operation, encode_user, feed, pack_rows, read_body, read_numbers
 
 
@@ -236,3 +237,45 @@ def test_absorbed_rows_keep_the_order_of_their_operations() -> None:
 
     assert sorted(batch.positions) == [0, 3]
     assert {operation["t"] for operation in read_body(batch)} == {"U"}
+
+
+# --- how many lanes a job has
+
+PACE = 1_500 / 60 * 0.97
+
+
+def lanes(*, users: int = 25, concurrency: int = 32, memory: int = MEMORY, pace: float | None = PACE) -> int:
+    limits = Limits(operations=2_500, per_operation=users)
+    return count_lanes(limits, concurrency, memory=memory, pace=pace)
+
+
+def test_the_pace_of_the_service_needs_twelve_lanes_at_the_defaults() -> None:
+    assert lanes() == 12
+
+
+def test_small_requests_have_as_many_lanes_as_are_allowed() -> None:
+    assert lanes(users=1) == 32
+
+
+@pytest.mark.parametrize("users", [1, 25])
+@pytest.mark.parametrize("concurrency", [1, 3, 8])
+def test_there_are_never_more_lanes_than_requests_are_allowed(users: int, concurrency: int) -> None:
+    assert lanes(users=users, concurrency=concurrency) == concurrency
+
+
+def test_a_slower_pace_needs_no_fewer_lanes_than_full_requests_fit_into_half_of_the_memory() -> None:
+    assert lanes(pace=1.0) == lanes(pace=None) == 11
+    assert lanes(pace=1.0, memory=2 * MEMORY) == 23
+
+
+def test_a_faster_pace_has_more_lanes_while_their_open_batches_fit_into_the_memory() -> None:
+    assert lanes(pace=2 * 24.25) == 22
+
+
+def test_a_pace_for_which_the_memory_is_too_small_leaves_requests_full() -> None:
+    assert lanes(pace=1e6) == 11
+    assert lanes(pace=1e6, memory=MEMORY // 2) == 5
+
+
+def test_a_small_memory_leaves_a_few_lanes_to_go_on_while_one_waits() -> None:
+    assert lanes(memory=1) == 4

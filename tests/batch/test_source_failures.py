@@ -16,6 +16,7 @@ from svc_async.handles import CustomAudienceHandle
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Sandbox
 from svc_async.sources.detect import open_source
+from tests.support.errors import because
 
 ROWS = 300
 TEXT = "email\n" + "".join(f"user{number}@example.org\n" for number in range(ROWS))
@@ -82,7 +83,7 @@ async def test_an_error_of_a_source_is_the_cause_however_its_rows_are_kept(
         "journal": lambda: users.upload(iter(Failing()), journal=path),
         "state": lambda: users.sync(Failing(), state=path),
     }
-    with pytest.raises(BatchError, match=rf"ended early: {type(error).__name__}\b") as caught:
+    with pytest.raises(BatchError) as caught:
         await calls[option]()
     assert caught.value.__cause__ is error
     assert caught.value.sent is Sent.NO
@@ -116,7 +117,7 @@ async def test_a_job_is_resumed_wherever_its_source_failed(
     """The rows before the failure are read again, and none of them is taken for another one."""
     journal = tmp_path / "job"
     for row in fail_at:
-        with pytest.raises(BatchError, match="ConnectionError"):
+        with pytest.raises(BatchError, check=because(ConnectionError)):
             await users.upload(Interrupted(row), journal=journal, users_per_operation=1)
     report = await users.upload(Interrupted(), journal=journal, users_per_operation=1)
     assert (report.read, report.accepted, report.pending) == (80, 80, 0)

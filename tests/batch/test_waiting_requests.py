@@ -18,8 +18,9 @@ from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes
 from svc_async.batch.uploader import Receipts
-from svc_async.errors import BatchError
+from svc_async.errors import BatchError, Forbidden
 from svc_async.sandbox import Fault, RateRule, Sandbox, SandboxConfig, VirtualClock
+from tests.support.errors import because
 from tests.support.fake_service import LOST, REFUSED, FakeService, make_error, make_members
 from tests.support.journaled_uploads import create_users, upload
 from tests.support.journals import hold_clock, read_record
@@ -213,7 +214,7 @@ async def test_a_job_that_ends_with_an_error_does_not_wait_for_the_limit_of_the_
         while count_waiting(session) == 5:
             let_threads_run()
             await clock.advance(seconds=1)
-        with pytest.raises(BatchError, match="HTTP 403") as caught:
+        with pytest.raises(BatchError, check=because(Forbidden)) as caught:
             await task
         sent = sandbox.requests.count(USERS)
 

@@ -10,6 +10,7 @@ from svc_async import BatchError, InvalidArgument
 from svc_async.batch.report import Progress
 from svc_async.sandbox import Fault
 from tests.support.cluster_jobs import Workbench, expect, write_csv, write_parquet
+from tests.support.errors import has
 
 LONG = pytest.mark.long("a job that is resumed takes a second")
 
@@ -53,7 +54,7 @@ async def test_shards_that_are_refused_end_the_job_with_a_report(workbench: Work
     workbench.sandbox.faults.on("POST").nth(1).do(Fault.http(403))
 
     async with workbench.open_users() as (users, state):
-        with pytest.raises(BatchError, match=r"ended early in 1 of 4 shards") as caught:
+        with pytest.raises(BatchError) as caught:
             await users.upload(path, journal=state.journal("job"), cluster=workbench.client, shards=4)
         early = caught.value.report
         report = await users.upload(path, journal=state.journal("job"), cluster=workbench.client)
@@ -86,5 +87,5 @@ async def test_workers_of_another_version_are_refused(
     monkeypatch.setattr("svc_async.cluster.clients.__version__", "0.0.1")
 
     async with workbench.open_users() as (users, state):
-        with pytest.raises(InvalidArgument, match=r"must have the same version of svc-async everywhere"):
+        with pytest.raises(InvalidArgument, check=has(parameter="cluster")):
             await users.upload(write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=workbench.client)

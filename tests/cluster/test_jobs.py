@@ -14,7 +14,7 @@ from svc_async.batch.settings import Observers
 from svc_async.cluster import runner
 from svc_async.cluster.job import ShardOutcome
 from svc_async.cluster.parts import ShardRows
-from svc_async.errors import UnusableFile, UnusableState
+from svc_async.errors import Hint, UnusableFile, UnusableState
 from svc_async.store.records import compute_checksum, encode
 from tests.support.cluster_jobs import (
     Workbench,
@@ -101,7 +101,7 @@ async def test_another_source_is_refused_under_the_name_of_a_job(workbench: Work
     async with workbench.open_users() as (users, state):
         await users.upload(path, journal=state.journal("job"), cluster=workbench.client)
         write_parquet(tmp_path, range(COUNT + 1))
-        with pytest.raises(UnusableFile, match="has changed since the job was begun"):
+        with pytest.raises(UnusableFile, check=has(path=str(path), hint=Hint.RESTORE_THE_SOURCE)):
             await users.upload(path, journal=state.journal("job"), cluster=workbench.client)
 
 
@@ -111,7 +111,7 @@ async def test_a_removal(workbench: Workbench, tmp_path: Path) -> None:
 
     async with workbench.open_users() as (users, state):
         await users.upload(path, journal=state.journal("add"), cluster=workbench.client)
-        with pytest.raises(UnusableState, match="belongs to another job"):
+        with pytest.raises(UnusableState, check=has(name="add")):
             await users.remove(path, journal=state.journal("add"), cluster=workbench.client)
         some = write_csv(tmp_path, range(200))
         report = await users.remove(some, journal=state.journal("remove"), cluster=workbench.client)
@@ -234,7 +234,7 @@ async def test_what_is_stored_of_a_job_and_damaged_is_refused(workbench: Workben
             body = encode(text)
             statement = "UPDATE records SET body = $1, checksum = $2 WHERE kind = $3"
             await state.database.execute(statement, body, compute_checksum(kind, 0, body), kind)
-            with pytest.raises(UnusableState, match="job is damaged; begin a job of another name"):
+            with pytest.raises(UnusableState, check=has(name="job", hint=Hint.RENAME_THE_JOB)):
                 await users.upload(path, cluster=workbench.client, journal=state.journal("job"))
 
 
@@ -267,9 +267,7 @@ async def test_a_missing_package_is_named(refusing: Workbench, tmp_path: Path, m
     monkeypatch.setitem(sys.modules, "dask.delayed", None)
 
     async with refusing.open_users() as (users, state):
-        with pytest.raises(
-            InvalidArgument, match=r'needs the package dask.delayed: pip install "svc-async\[cluster\]"'
-        ):
+        with pytest.raises(InvalidArgument, match=r"\[cluster\]", check=has(parameter="cluster")):
             await users.upload(write_csv(tmp_path, range(1)), journal=state.journal("job"), cluster=refusing.client)
 
 

@@ -18,7 +18,7 @@ from svc_async.cluster.files import SourceUnavailable, list_files
 from svc_async.cluster.fragments import open_fragment
 from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.planning import plan_in_thread, plan_source
-from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.errors import Hint, InvalidArgument, UnusableFile
 from tests.support.errors import has
 from tests.support.files import Write, read_rows
 from tests.support.object_store import Bucket
@@ -71,7 +71,7 @@ def test_folder_that_cannot_be_read_is_refused_and_not_left_out(pattern: str, *,
         for path in (Path(name) / "part=2", Path(name) / "_temporary"):
             path.chmod(0)
         Path(name).chmod(0o755)
-        refusal = pytest.raises(SourceUnavailable, match=r"part=2 cannot be read: access denied$")
+        refusal = pytest.raises(SourceUnavailable, check=has(name=f"{name}/part=2"))
         with become_nobody(), refusal if is_refused else nullcontext():
             list_files(f"{name}{pattern}")
 
@@ -114,7 +114,7 @@ def test_plan_survives_json_and_pickle(folder: Path) -> None:
 
 @pytest.mark.parametrize("plain", [None, {}, {"format": 1}, {"format": 2, "files": []}])
 def test_plan_of_another_form_is_refused(plain: object) -> None:
-    with pytest.raises(InvalidArgument, match="plan "):
+    with pytest.raises(InvalidArgument, check=has(parameter="plan")):
         SourcePlan.from_plain(plain, describe("people.csv"))
 
 
@@ -132,7 +132,7 @@ def test_other_source_is_refused_by_its_first_difference(folder: Path) -> None:
         plan_source(describe(folder), fragment_size=SIZE).check_same_source(stored)
     stored = plan_source(describe(folder), fragment_size=SIZE)
     (folder / "part=1" / "c.csv").unlink()
-    with pytest.raises(UnusableFile, match="belongs to 2 files, but the job was begun with 3; restore it, or begin"):
+    with pytest.raises(UnusableFile, check=has(hint=Hint.RESTORE_THE_SOURCE)):
         plan_source(describe(folder), fragment_size=SIZE).check_same_source(stored)
     (folder / "aa.csv").write_text(CSV)
     with pytest.raises(UnusableFile, check=has(path=str(folder / "aa.csv"))):
@@ -193,7 +193,7 @@ def test_file_that_cannot_be_divided_has_a_bound(write: Write, monkeypatch: pyte
     monkeypatch.setattr(planning, "_MAX_WHOLE", bound)
     text = ("email\n" + "user@example.com\n" * (bound // 34 + 1)).encode("utf-16")
     assert len(plan_source(describe(write(text[:bound])), fragment_size=SIZE).fragments) == 1
-    with pytest.raises(UnusableFile, match="cannot be divided, and has more than 64 MiB; write several files"):
+    with pytest.raises(UnusableFile, check=has(parameter="file")):
         plan_source(describe(write(text[: bound + 2])), fragment_size=SIZE)
 
 

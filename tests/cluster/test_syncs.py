@@ -30,6 +30,7 @@ from svc_async.state import SharedState
 from svc_async.users.encoding import BadIdentifiers
 from tests.support.cluster_jobs import Workbench, expect, mail, write_csv, write_parquet
 from tests.support.contract import PRODUCT
+from tests.support.errors import has
 from tests.support.object_store import Bucket
 from tests.support.plans import describe
 
@@ -113,7 +114,7 @@ async def test_a_sync_that_begins_ends_another_one_of_the_same_list(workbench: W
         )
         sent = len(workbench.sandbox.requests)
         hold.end.set()
-        with pytest.raises(BatchError, match="taken up elsewhere") as caught:
+        with pytest.raises(BatchError) as caught:
             await first
         third = await others.sync(path, state=other_state, cluster=workbench.client)
 
@@ -163,7 +164,7 @@ async def test_nothing_is_sent_if_a_fragment_cannot_be_read(workbench: Workbench
         content = path.read_bytes()
         path.write_bytes(content[:8] + bytes(200) + content[208:])  # the first row group
 
-        with pytest.raises(UnusableFile, match=r"people\.parquet"):
+        with pytest.raises(UnusableFile, check=has(path=str(path))):
             await users.sync(path, state=state, cluster=workbench.client, max_removal_share=1.0)
 
     assert len(workbench.sandbox.requests) == sent
@@ -180,7 +181,7 @@ async def test_nothing_is_sent_if_a_file_changes_while_it_is_read(workbench: Wor
     async with workbench.open_users() as (users, state):
         await users.sync(path, state=state, cluster=workbench.client)
         sent = len(workbench.sandbox.requests)
-        with pytest.raises(SourceUnavailable, match=r"people\.csv was changed while it was in use"):
+        with pytest.raises(SourceUnavailable, check=has(name=str(path))):
             await users.sync(path, state=state, cluster=workbench.client, max_removal_share=1.0, progress=truncate)
 
     assert len(workbench.sandbox.requests) == sent
@@ -204,7 +205,7 @@ async def test_nothing_is_sent_if_the_scheduler_is_lost(workbench: Workbench, tm
                 closing.append(asyncio.create_task(scheduler.close()))
 
         async with workbench.open_users() as (users, state):
-            with pytest.raises(ClusterFailed, match=r"the scheduler of the cluster cannot be reached"):
+            with pytest.raises(ClusterFailed):
                 await users.sync(path, state=state, cluster=client, progress=close_once)
         await asyncio.gather(*closing)
 

@@ -17,6 +17,7 @@ from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.planning import plan_source
 from svc_async.errors import UnusableFile
 from svc_async.sources.detect import open_source
+from tests.support.errors import has
 from tests.support.files import Write, read_rows
 from tests.support.plans import describe
 
@@ -130,28 +131,20 @@ def test_mistake_is_named_by_its_line_in_the_file(write: Write) -> None:
     lines[8_000] = "caf\xe9@example.com"
     path = write("\n".join(lines).encode("latin-1"))
     plan = plan_source(describe(path), fragment_size=1_000, block_size=500)
-    with pytest.raises(UnusableFile, match="is not UTF-8 on line 8001\\b"):
+    with pytest.raises(UnusableFile, match=r"line 8001\b"):
         list(read_fragments(plan))
 
 
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        ('"a@b.de"x', "has unmatched quotes on line 41; double a quote inside a quoted cell"),
-        ('"a@b.de', "has a quote on line 41 that is not closed; is the file truncated?"),
-    ],
-)
-def test_quotes_that_do_not_match_are_found_before_anything_is_read(write: Write, row: str, problem: str) -> None:
+@pytest.mark.parametrize("row", ['"a@b.de"x', '"a@b.de'])
+def test_quotes_that_do_not_match_are_found_before_anything_is_read(write: Write, row: str) -> None:
     lines = ["email", *(f"user{number}@example.com" for number in range(100))]
     lines[40] = row
     path = write("\n".join(lines))
-    for block_size in (10, 1_000_000):
-        with pytest.raises(UnusableFile) as caught:
-            plan_source(describe(path), fragment_size=100, block_size=block_size)
-        assert caught.value.problem == problem
-    with closing(open_source(path)) as source, pytest.raises(UnusableFile) as expected:
+    with closing(open_source(path)) as source, pytest.raises(UnusableFile, match=r"line 41\b") as expected:
         read_rows(source)
-    assert expected.value.problem == problem
+    for block_size in (10, 1_000_000):
+        with pytest.raises(UnusableFile, check=has(problem=expected.value.problem)):
+            plan_source(describe(path), fragment_size=100, block_size=block_size)
 
 
 @pytest.mark.parametrize(
@@ -167,33 +160,29 @@ def test_row_without_an_end_is_refused(
         return plan_source(describe(path), block_size=block_size)
 
     assert plan(longest).fragments
-    with pytest.raises(UnusableFile, match="has a row longer than 4 MiB on line 3; is a quote not closed"):
+    with pytest.raises(UnusableFile, match=r"line 3\b"):
         plan(longest + block_size)
 
 
 LINES = {
-    "customers.csv": ("email\na@b.de\n", "has a line longer than 4 MiB; is this really CSV or JSON lines?"),
-    "customers.jsonl": (
-        '{"email": "a@b.de"}\n' * 2,
-        "has a line longer than 4 MiB on line 3; is this really JSON lines?",
-    ),
+    "customers.csv": ("email\na@b.de\n", None),
+    "customers.jsonl": ('{"email": "a@b.de"}\n' * 2, r"line 3\b"),
 }
-"""How a file begins, and what is wrong with a line after that which is too long."""
+"""How a file begins, and how a line after that which is too long is named, if it is."""
 
 
 @pytest.mark.parametrize("name", LINES)
 @pytest.mark.parametrize("longest", [100, pytest.param(planning._LONGEST, marks=pytest.mark.long)])
 def test_line_without_an_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch, name: str, longest: int) -> None:
-    start, problem = LINES[name]
+    start, named = LINES[name]
     monkeypatch.setattr(planning, "_LONGEST", longest)
 
     def plan(size: int) -> SourcePlan:
         return plan_source(describe(write(start + "x" * size, name)), block_size=max(1, longest // 16))
 
     assert plan(longest).fragments
-    with pytest.raises(UnusableFile) as caught:
+    with pytest.raises(UnusableFile, match=named):
         plan(longest + max(1, longest // 16))
-    assert caught.value.problem == problem
 
 
 def test_file_may_be_shorter_than_a_byte_order_mark(write: Write) -> None:

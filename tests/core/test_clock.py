@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import time
 import weakref
 from datetime import UTC
 from math import floor
@@ -7,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from svc_async.clock import SystemClock
+from svc_async.clock import SystemClock, read_boottime
+from svc_async.sandbox import VirtualClock
 
 HOUR = 3600.0
 
@@ -160,3 +162,21 @@ def test_a_timer_of_a_closed_loop_is_forgotten() -> None:
     gc.collect()
 
     assert first() is None
+
+
+def test_the_time_of_the_system_counts_suspension() -> None:
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= read_boottime(SystemClock()) <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_a_clock_without_such_a_time_has_its_monotonic_one() -> None:
+    clock = VirtualClock()
+    assert read_boottime(clock) == clock.monotonic()
+
+
+def test_a_system_clock_whose_monotonic_time_is_another_has_no_second_time() -> None:
+    class Simulated(SystemClock):
+        def monotonic(self) -> float:
+            return 7.0
+
+    assert read_boottime(Simulated()) == 7.0

@@ -48,12 +48,9 @@ def derive(session: Session, sandbox: Sandbox) -> dict[str, Session]:
 
 
 @pytest.mark.parametrize("which", ["the session", "that of a user", "one with another timeout"])
-@pytest.mark.parametrize(
-    ("method", "advice"),
-    [("open", "open one session in each"), ("close", "close it there"), ("__aexit__", "close it there")],
-)
+@pytest.mark.parametrize("method", ["open", "close", "__aexit__"])
 async def test_while_its_event_loop_runs_no_other_one_opens_or_closes_a_session(
-    sandbox: Sandbox, which: str, method: str, advice: str
+    sandbox: Sandbox, which: str, method: str
 ) -> None:
     async with Session.sandbox(sandbox, timeouts=Timeouts(total=None)) as session:
         chosen = derive(session, sandbox)[which]
@@ -62,7 +59,7 @@ async def test_while_its_event_loop_runs_no_other_one_opens_or_closes_a_session(
         await sandbox.requests.wait(count=1)
 
         details = (None, None, None) if method == "__aexit__" else ()
-        with pytest.raises(WrongState, match=f"^the session was opened in another event loop; {advice}"):
+        with pytest.raises(WrongState):
             await asyncio.to_thread(asyncio.run, getattr(chosen, method)(*details))
 
         await run_ready_tasks()

@@ -13,9 +13,8 @@ from svc_async.auth.oauth2 import PendingAuthorization
 from svc_async.platform.oauth1_flow import RequestToken
 from svc_async.sandbox import Sandbox
 from svc_async.state import SharedState
+from tests.support.errors import has
 
-NAME = "must be a name of 1 to 200 printable characters"
-TEXT = "must be a string"
 SINCE = datetime(2026, 6, 10, tzinfo=UTC)
 URL = "postgresql://host/database"
 TOKEN = RequestToken(oauth_token="a", oauth_token_secret="b", oauth_callback_confirmed="true")
@@ -35,10 +34,9 @@ async def run(call: Callable[[Any], object], value: object) -> None:
         await result
 
 
-async def check_refusal(call: Callable[[Any], object], value: object, message: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+async def check_refusal(call: Callable[[Any], object], value: object, parameter: str) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter=parameter)):
         await run(call, value)
-    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("name", [None, "", 5, b"x", ["x"], {}, "x" * 201, "a\nb"], ids=repr)
@@ -53,7 +51,7 @@ async def test_a_profile_has_a_name_that_can_be_printed(name: object) -> None:
         lambda value: profiles.remove(value, ()),
     ]
     for call in calls if not name else [*calls, profiles.find, profiles.find_state_url]:
-        await check_refusal(call, name, f"profile {NAME}")
+        await check_refusal(call, name, "profile")
 
 
 @pytest.mark.parametrize("path", ["profiles.toml", 5, b"x", False], ids=repr)
@@ -66,7 +64,7 @@ async def test_the_file_of_profiles_is_a_path(path: object) -> None:
         lambda value: profiles.remove("default", (), path=value),
     ]
     for call in calls:
-        await check_refusal(call, path, "path must be a pathlib.Path, or None for the file of this user")
+        await check_refusal(call, path, "path")
 
 
 @pytest.mark.parametrize("settings", [None, 5, "x", ["x"], {"bearer_token": 5}, {"bearer_token": None}], ids=repr)
@@ -74,7 +72,7 @@ async def test_a_profile_is_written_with_strings_only(settings: object) -> None:
     def write(value: Any) -> object:
         return profiles.write("default", value)
 
-    await check_refusal(write, settings, "settings must be a mapping of strings")
+    await check_refusal(write, settings, "settings")
     assert not profiles.is_stored("default")
 
 
@@ -84,9 +82,8 @@ async def test_a_shared_state_refuses_a_url_and_a_schema_that_are_no_text(value:
         async with SharedState.open(URL, schema=schema):
             """Not reached."""
 
-    await check_refusal(SharedState.open, value, "state_url must begin with postgresql:// and name a database")
-    rule = "schema must consist of at most 63 lower-case ASCII letters, digits and _"
-    await check_refusal(enter, value, rule)
+    await check_refusal(SharedState.open, value, "state_url")
+    await check_refusal(enter, value, "schema")
 
 
 @pytest.mark.parametrize("value", [None, 5, b"x", ["x"]], ids=repr)
@@ -95,28 +92,25 @@ async def test_the_steps_of_a_login_refuse_what_is_no_text(sandbox: Sandbox, *, 
     async with Session.sandbox(sandbox, validate=validate) as session:
         before = sandbox.requests.count("*")
         first, second = session.oauth1, session.oauth2
-        step_1, pending = "request_token must be the RequestToken of step 1", "must be the result of authorization_url"
-        await check_refusal(lambda callback: first.request_token(callback=callback), value, f"callback {TEXT}")
-        await check_refusal(lambda redirect: first.verifier(TOKEN, redirect), value, f"redirect {TEXT}")
-        await check_refusal(lambda token: first.verifier(token, "?a=b"), value, step_1)
-        await check_refusal(lambda verifier: first.access_token(TOKEN, verifier=verifier), value, f"verifier {TEXT}")
-        await check_refusal(lambda token: first.access_token(token, verifier="v"), value, step_1)
+        await check_refusal(lambda callback: first.request_token(callback=callback), value, "callback")
+        await check_refusal(lambda redirect: first.verifier(TOKEN, redirect), value, "redirect")
+        await check_refusal(lambda token: first.verifier(token, "?a=b"), value, "request_token")
+        await check_refusal(lambda verifier: first.access_token(TOKEN, verifier=verifier), value, "verifier")
+        await check_refusal(lambda token: first.access_token(token, verifier="v"), value, "request_token")
         await check_refusal(
-            lambda redirect: second.exchange(PENDING, redirect=redirect, client_id="c"), value, f"redirect {TEXT}"
+            lambda redirect: second.exchange(PENDING, redirect=redirect, client_id="c"), value, "redirect"
         )
-        await check_refusal(
-            lambda found: second.exchange(found, redirect="r", client_id="c"), value, f"pending {pending}"
-        )
+        await check_refusal(lambda found: second.exchange(found, redirect="r", client_id="c"), value, "pending")
         await check_refusal(
             lambda uri: second.authorization_url(scopes=["follow.read"], redirect_uri=uri, client_id="c"),
             value,
-            f"redirect_uri {TEXT}",
+            "redirect_uri",
         )
         if value is not None:
             await check_refusal(
                 lambda client: second.exchange(PENDING, redirect="r", client_id=client),
                 value,
-                "client_id must be a string",
+                "client_id",
             )
         assert sandbox.requests.count("*") == before
 
@@ -125,11 +119,12 @@ async def test_the_steps_of_a_login_refuse_what_is_no_text(sandbox: Sandbox, *, 
 async def test_what_is_no_sequence_is_not_sent(sandbox: Sandbox, value: object) -> None:
     async with Session.sandbox(sandbox) as session:
         rules = session.filtered_stream.rules
-        scopes = "scopes must be a sequence of at least one string, such as ['follow.read']"
-        await check_refusal(rules.add, value, "rules must be a sequence")
-        await check_refusal(rules.delete, value, "ids must be a sequence")
+        await check_refusal(rules.add, value, "rules")
+        await check_refusal(rules.delete, value, "ids")
         await check_refusal(
-            lambda names: session.oauth2.authorization_url(scopes=names, redirect_uri="r", client_id="c"), value, scopes
+            lambda names: session.oauth2.authorization_url(scopes=names, redirect_uri="r", client_id="c"),
+            value,
+            "scopes",
         )
         assert sandbox.requests.count("*") == 0
 
@@ -137,18 +132,17 @@ async def test_what_is_no_sequence_is_not_sent(sandbox: Sandbox, value: object) 
 @pytest.mark.parametrize("value", [5, b"DE", ["DE"], {}], ids=repr)
 async def test_a_region_of_another_type_is_refused(session: Session, value: Any) -> None:
     users = session.account("a").custom_audience("b").users
-    message = "phone_region must be a region of two capital letters, such as DE"
-    await check_refusal(lambda region: users.upload([], phone_region=region), value, message)
+    await check_refusal(lambda region: users.upload([], phone_region=region), value, "phone_region")
 
 
 async def test_a_region_that_does_not_exist_is_refused(session: Session) -> None:
     users = session.account("a").custom_audience("b").users
-    message = "phone_region must be a region that has phone numbers, such as DE: a code of ISO 3166"
-    await check_refusal(lambda region: users.upload([], phone_region=region), "XX", message)
+    await check_refusal(lambda region: users.upload([], phone_region=region), "XX", "phone_region")
 
 
 @pytest.mark.parametrize("value", [None, "60", -1, True], ids=repr)
 async def test_a_wait_for_a_webhook_is_a_number_of_seconds(session: Session, value: object) -> None:
-    rule = "within must be a number of seconds of at least 0"
-    await check_refusal(lambda within: session.webhooks.ensure("https://a.example/hook", within=within), value, rule)
-    await check_refusal(lambda within: session.webhooks.replay_gap(SINCE, within=within), value, rule)
+    await check_refusal(
+        lambda within: session.webhooks.ensure("https://a.example/hook", within=within), value, "within"
+    )
+    await check_refusal(lambda within: session.webhooks.replay_gap(SINCE, within=within), value, "within")

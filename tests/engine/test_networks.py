@@ -99,8 +99,7 @@ async def test_a_proxy_that_refuses_is_a_failure_without_its_password(
     async with run_proxy("ann:right") as proxy:
         wrong = proxy.url.replace("right", "hush")
         async with open_session(secure_sandbox, client_tls, wrong) as session:
-            message = r"^the proxy refused the request: GET /12/accounts \(sent: no\)"
-            with pytest.raises(TransportError, match=message) as caught:
+            with pytest.raises(TransportError, check=has(sent=Sent.NO)) as caught:
                 await session.accounts.list().first()
     assert proxy.refused == 1
     assert "hush" not in f"{caught.value!r} {caught.value.__cause__!r}"

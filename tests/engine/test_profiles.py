@@ -148,14 +148,14 @@ def test_a_setting_that_cannot_be_used_is_named_where_it_stands(
 def test_a_bearer_token_that_cannot_be_used_is_named_where_it_stands() -> None:
     hosts = {name: value for name, value in ENVIRONMENT.items() if name.endswith("_URL")}
     write('[shop]\nbearer_token = "hush "\nbase_url = "https://b.example"\nads_url = "https://a.example"\n')
-    with pytest.raises(InvalidArgument, match="^bearer_token of the profile 'shop' must be a non-empty string"):
+    with pytest.raises(InvalidArgument, check=has(parameter="bearer_token")):
         profiles.from_profile("shop")
     with pytest.raises(InvalidArgument, check=has(parameter="SVC_BEARER_TOKEN")):
         profiles.from_environment({**hosts, "SVC_BEARER_TOKEN": "hush "})
 
 
 def test_an_empty_variable_is_a_missing_one() -> None:
-    with pytest.raises(InvalidArgument, match="SVC_ACCESS_TOKEN missing"):
+    with pytest.raises(InvalidArgument, check=has(parameter="credentials")):
         profiles.from_environment({**ENVIRONMENT, "SVC_ACCESS_TOKEN": ""})
 
 
@@ -167,7 +167,7 @@ def test_the_oauth_2_client_of_an_app_is_read_beside_its_key() -> None:
         consumer_key="key", consumer_secret="hush-1", client_id="c1", client_secret="hush-5"
     )
     assert isinstance(source.credentials, UserCredentials)
-    with pytest.raises(InvalidArgument, match="SVC_CONSUMER_KEY, SVC_CONSUMER_SECRET missing"):
+    with pytest.raises(InvalidArgument, check=has(parameter="credentials")):
         profiles.from_environment({"SVC_BEARER_TOKEN": "b", **HOSTS, **client})
 
 
@@ -192,21 +192,21 @@ def test_profiles_are_read_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "message"),
+    ("text", "kind", "named"),
     [
-        (PROFILE, InvalidArgument, r"'other' is not in .*\.toml, which has 'default', 'app'; "),
-        ("other = 5", InvalidArgument, "'other' is not in .*, which has no profiles; "),
+        (PROFILE, InvalidArgument, "'default', 'app'; "),
+        ("other = 5", InvalidArgument, "'other'"),
         ("".join(f"[p{number}]\n" for number in range(12)), InvalidArgument, "'p8', 'p9', 2 more; "),
-        ('["a\\u202eb"]', InvalidArgument, r"which has 'a\\u202eb'; "),
-        ("[other]\nconsumer_kee = 'hush'", InvalidArgument, "has unknown settings: consumer_kee"),
-        ("[other]\nconsumer_key = 5", InvalidArgument, "must contain strings only"),
-        ("[other]\nbase_url = 'https://a.example.test'", InvalidArgument, "ads_url, consumer_key, .* missing"),
-        ("[other\nhush", UnusableFile, "cannot be read; it must be TOML in UTF-8"),
+        ('["a\\u202eb"]', InvalidArgument, r"'a\\u202eb'; "),
+        ("[other]\nconsumer_kee = 'hush'", InvalidArgument, "consumer_kee"),
+        ("[other]\nconsumer_key = 5", InvalidArgument, "'other'"),
+        ("[other]\nbase_url = 'https://a.example.test'", InvalidArgument, "ads_url, consumer_key, "),
+        ("[other\nhush", UnusableFile, "TOML"),
     ],
 )
-def test_a_profile_that_cannot_be_used_says_why(text: str, kind: type[SvcError], message: str) -> None:
+def test_a_profile_that_cannot_be_used_names_what_is_wrong(text: str, kind: type[SvcError], named: str) -> None:
     write(text)
-    with pytest.raises(kind, match=message) as caught:
+    with pytest.raises(kind, match=named) as caught:
         profiles.from_profile("other")
 
     assert "hush" not in str(caught.value)
@@ -214,9 +214,8 @@ def test_a_profile_that_cannot_be_used_says_why(text: str, kind: type[SvcError],
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(UnusableFile, match="there is no profile 'default'") as caught:
+    with pytest.raises(UnusableFile, check=has(path=str(profiles.default_path()), hint=Hint.STORE_A_PROFILE)):
         Session.from_profile()
-    assert (caught.value.path, caught.value.hint) == (str(profiles.default_path()), Hint.STORE_A_PROFILE)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +236,7 @@ def test_one_whole_source_is_chosen_in_a_fixed_order(
 
 def test_sources_are_never_mixed() -> None:
     write(PROFILE)
-    with pytest.raises(InvalidArgument, match="SVC_CONSUMER_SECRET missing"):
+    with pytest.raises(InvalidArgument, check=has(parameter="credentials")):
         profiles.find(environ={"SVC_CONSUMER_KEY": "key"})
 
 
@@ -340,7 +339,7 @@ def test_an_app_alone_is_read() -> None:
 @pytest.mark.parametrize("alone", ["SVC_CONSUMER_KEY", "SVC_CONSUMER_SECRET"])
 def test_half_an_app_is_none(alone: str) -> None:
     hosts = {name: value for name, value in ENVIRONMENT.items() if name.endswith("URL")}
-    with pytest.raises(InvalidArgument, match=r"SVC_CONSUMER_\w+ missing"):
+    with pytest.raises(InvalidArgument, check=has(parameter="credentials")):
         profiles.from_environment({**hosts, alone: "hush"})
 
 
@@ -450,7 +449,7 @@ def test_secrets_do_not_go_through_a_link(tmp_path: Path) -> None:
     path = profiles.default_path()
     path.parent.mkdir()
     path.symlink_to(target)
-    with pytest.raises(UnusableFile, match=r"profiles\.toml is a symbolic link"):
+    with pytest.raises(UnusableFile, check=has(path=str(path))):
         profiles.write("default", SETTINGS)
 
     assert target.read_text(encoding="utf-8") == PROFILE
@@ -458,13 +457,13 @@ def test_secrets_do_not_go_through_a_link(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "svc_async").write_text("a file")
-    with pytest.raises(UnusableFile, match=r"profiles\.toml cannot be written: "):
+    with pytest.raises(UnusableFile, check=has(path=str(profiles.default_path()))):
         profiles.write("default", SETTINGS)
 
 
 def test_a_profile_that_is_not_there_loses_nothing() -> None:
     write(PROFILE)
-    with pytest.raises(InvalidArgument, match="'other' is not in"):
+    with pytest.raises(InvalidArgument, check=has(parameter="profile")):
         profiles.remove("other", ["access_token"])
 
     assert read_stored() == PROFILE

@@ -150,9 +150,8 @@ async def test_a_sandbox_of_its_own_is_closed_when_the_session_cannot_open(monke
 
 @pytest.mark.parametrize("bad", [{"consumer_secret": "hush"}, {}, "hush", "", 5], ids=repr)
 def test_what_are_no_credentials_are_refused(bad: Any) -> None:
-    rule = "^credentials must be UserCredentials.* OAuth2UserCredentials.* AppCredentials.* or BearerToken"
     for app in (None, AppCredentials(consumer_key="k", consumer_secret="s")):
-        with pytest.raises(InvalidArgument, match=rule) as caught:
+        with pytest.raises(InvalidArgument, check=has(parameter="credentials")) as caught:
             Session(bad, app=app, endpoints=HOSTS)
         assert find_shown(caught.value, "hush") == []
 
@@ -522,9 +521,8 @@ async def test_a_call_without_an_answer_ends_at_its_timeout(timeouts: Timeouts |
         await clock.advance(seconds=6.9)
         assert not call.done()
         await clock.advance(seconds=0.2)
-        with pytest.raises(TimedOut) as caught:
+        with pytest.raises(TimedOut, check=has(sent=Sent.MAYBE)):
             await call
-    assert str(caught.value) == "request timed out after 7 s: GET /12/accounts/{account_id} (sent: maybe)"
 
 
 async def test_a_timeout_that_makes_no_sense_is_refused(session: Session) -> None:

@@ -19,12 +19,6 @@ from svc_async.streams.reconnect_policy import Reconnects
 from svc_async.streams.stream import StreamSettings
 from tests.support.errors import has
 
-SECONDS = "must be a number of seconds of at least 0"
-POSITIVE = "must be a number of seconds greater than 0"
-COUNT = "must be a whole number of at least 1"
-FUNCTION = "must be a function that can be called as function(credentials), without yield"
-PLAIN = "must be a plain function of one argument, not a coroutine function"
-FLAG = "must be True or False"
 USER = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
 HOSTS = Endpoints(base_url="https://base.example", ads_url="https://ads.example")
 
@@ -55,125 +49,121 @@ def change_requests(**settings: Any) -> object:
     return change_limit(LIMITS, "ads.writes", **settings)
 
 
-REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[tuple[Any, ...], str]]]] = {
+REFUSED: dict[str, tuple[Callable[..., object], dict[str, tuple[Any, ...]]]] = {
     "Session.sandbox": (
         Session.sandbox,
         {
-            "running": ((5, "sandbox"), "must be a Sandbox that was started"),
-            "governor": ((5,), "must be a Governor"),
-            "retries": ((0, 3, {"attempts": 3}), "must be Retries(...)"),
-            "timeouts": ((0, 5, "20"), "must be Timeouts(...), in seconds"),
-            "memory": (("5", 1.5, True, math.nan, math.inf, 0), COUNT),
-            "max_answer_bytes": (("5", 1.5, True, 0), COUNT),
-            "on_event": ((5, "print", *MISFITS), PLAIN),
-            "on_token": ((5, lambda: None, lambda _, __: None), FUNCTION),
-            "state": (("postgresql://host/db", 5), "must be a SharedState, such as SharedState.open(url)"),
-            "request_id_header": (
-                (5, b"x", "", "a b", "x-id:", "x\n", "n\u00e4me"),
-                "must be the name of a header, such as x-request-id",
-            ),
-            "validate": (("false", 0), FLAG),
-            "keep_unknown": (("false", 0), FLAG),
-            "strict_reading": (("false", 0), FLAG),
-            "state_required": (("false", 0), FLAG),
+            "running": (5, "sandbox"),
+            "governor": (5,),
+            "retries": (0, 3, {"attempts": 3}),
+            "timeouts": (0, 5, "20"),
+            "memory": ("5", 1.5, True, math.nan, math.inf, 0),
+            "max_answer_bytes": ("5", 1.5, True, 0),
+            "on_event": (5, "print", *MISFITS),
+            "on_token": (5, lambda: None, lambda _, __: None),
+            "state": ("postgresql://host/db", 5),
+            "request_id_header": (5, b"x", "", "a b", "x-id:", "x\n", "n\u00e4me"),
+            "validate": ("false", 0),
+            "keep_unknown": ("false", 0),
+            "strict_reading": ("false", 0),
+            "state_required": ("false", 0),
         },
     ),
     "Session": (
         make_session,
         {
-            "endpoints": (("https://ads.example", 5), "must be Endpoints(...)"),
-            "app": (("key", 0), "must be AppCredentials(...)"),
-            "clock": ((5, 0, "now"), "must be a clock, such as SystemClock()"),
-            "proxy": ((5, b"http://proxy"), "must be a string"),
-            "on_event": ((5, *MISFITS), PLAIN),
+            "endpoints": ("https://ads.example", 5),
+            "app": ("key", 0),
+            "clock": (5, 0, "now"),
+            "proxy": (5, b"http://proxy"),
+            "on_event": (5, *MISFITS),
         },
     ),
     "Governor": (
         Governor,
         {
-            "max_wait": (("60", -1, math.nan, True), f"{SECONDS}, or None for no limit"),
-            "headroom": (("1", math.nan, True, 0), "must be above 0 and at most 1"),
-            "limits": ((5, ["ads.writes"]), "must be a sequence of Limit, such as LIMITS"),
-            "windows": ((5, 0), "must be a store of windows, such as state.windows()"),
-            "clock": ((5, 0), "must be a clock, such as SystemClock()"),
-            "rng": ((5, 0), "must be random.Random(...)"),
+            "max_wait": ("60", -1, math.nan, True),
+            "headroom": ("1", math.nan, True, 0),
+            "limits": (5, ["ads.writes"]),
+            "windows": (5, 0),
+            "clock": (5, 0),
+            "rng": (5, 0),
         },
     ),
     "Timeouts": (
         Timeouts,
         {
-            "total": (("20", 0, -1, math.nan, math.inf, True), f"{POSITIVE}, or None for no limit"),
-            "connect": (("20", None, 0, math.nan, math.inf), POSITIVE),
+            "total": ("20", 0, -1, math.nan, math.inf, True),
+            "connect": ("20", None, 0, math.nan, math.inf),
         },
     ),
     "Retries": (
         Retries,
         {
-            "attempts": (("3", 1.5, 0, True, math.inf, math.nan), COUNT),
-            "first_wait": (("3", -1, math.nan, math.inf), SECONDS),
-            "longest_wait": (("3", -1, math.nan), SECONDS),
-            "deadline": (("3", None, -1, math.nan), SECONDS),
-            "jitter": (("1", 1.5, math.nan), "must be a number from 0 to 1"),
+            "attempts": ("3", 1.5, 0, True, math.inf, math.nan),
+            "first_wait": ("3", -1, math.nan, math.inf),
+            "longest_wait": ("3", -1, math.nan),
+            "deadline": ("3", None, -1, math.nan),
+            "jitter": ("1", 1.5, math.nan),
         },
     ),
     "BatchSettings": (
         BatchSettings,
         {
-            "concurrency": (("5", 1.5, True, 0, 1_001), "must be a whole number from 1 to 1,000"),
-            "users_per_operation": (("5", 1.5, True, 0), COUNT),
-            "ordering": ((5, [], "any"), "must be one of key, none"),
-            "quarantine": (("5", -1, None, math.nan, math.inf), SECONDS),
-            "retry_delays": ((5, "60", ["60"], [-1], [math.nan]), "must be a sequence of seconds of at least 0"),
+            "concurrency": ("5", 1.5, True, 0, 1_001),
+            "users_per_operation": ("5", 1.5, True, 0),
+            "ordering": (5, [], "any"),
+            "quarantine": ("5", -1, None, math.nan, math.inf),
+            "retry_delays": (5, "60", ["60"], [-1], [math.nan]),
         },
     ),
-    "Observers": (Observers, dict.fromkeys(("progress", "on_receipt", "on_failure"), ((5, "print", *MISFITS), PLAIN))),
+    "Observers": (Observers, dict.fromkeys(("progress", "on_receipt", "on_failure"), (5, "print", *MISFITS))),
     "SyncObservers": (
         SyncObservers,
-        dict.fromkeys(("progress", "on_plan", "on_removal_failure", "on_wait"), ((5, *MISFITS), PLAIN)),
+        dict.fromkeys(("progress", "on_plan", "on_removal_failure", "on_wait"), (5, *MISFITS)),
     ),
     "SyncSettings": (
         SyncSettings,
         {
-            "dry_run": (("no", 0), FLAG),
-            "max_removal_share": (("0.2", 1.5, -1, math.nan), "must be a number from 0 to 1"),
-            "refresh_within": ((30, "30"), "must be a timedelta"),
+            "dry_run": ("no", 0),
+            "max_removal_share": ("0.2", 1.5, -1, math.nan),
+            "refresh_within": (30, "30"),
         },
     ),
     "StreamSettings": (
         StreamSettings,
         {
-            "since": (("2027-01-01T00:00:00Z", 5), "must be a Checkpoint"),
-            "queue_size": (("5", 1.5, 0), COUNT),
-            "queue_bytes": (("5", 0), COUNT),
-            "max_line_bytes": (("5", 0), COUNT),
-            "stall_timeout": (("25", 0, math.nan, math.inf), POSITIVE),
-            "reconnects": ((5, {}), "must be Reconnects(...)"),
-            "dedupe": (("no",), FLAG),
-            "recover": ((True, []), "must be one of auto, off"),
-            "on_state": ((5, *MISFITS), PLAIN),
-            "on_gap": ((5, *MISFITS), PLAIN),
-            "on_malformed": ((5, *MISFITS), PLAIN),
+            "since": ("2027-01-01T00:00:00Z", 5),
+            "queue_size": ("5", 1.5, 0),
+            "queue_bytes": ("5", 0),
+            "max_line_bytes": ("5", 0),
+            "stall_timeout": ("25", 0, math.nan, math.inf),
+            "reconnects": (5, {}),
+            "dedupe": ("no",),
+            "recover": (True, []),
+            "on_state": (5, *MISFITS),
+            "on_gap": (5, *MISFITS),
+            "on_malformed": (5, *MISFITS),
         },
     ),
-    "Reconnects": (Reconnects, {"min_age": (("30", 0, math.nan), POSITIVE), "rules": ((5, []), "must be a mapping")}),
-    "change_limit": (change_requests, {"requests": (("5", 1.5, 0), COUNT), "period": (("60", 0, math.nan), POSITIVE)}),
-    "instrument": (telemetry.instrument, {"target": (("x", None), "must be a Session or a WebhookReceiver")}),
+    "Reconnects": (Reconnects, {"min_age": ("30", 0, math.nan), "rules": (5, [])}),
+    "change_limit": (change_requests, {"requests": ("5", 1.5, 0), "period": ("60", 0, math.nan)}),
+    "instrument": (telemetry.instrument, {"target": ("x", None)}),
 }
 
 
-def describe_refusal(make: Callable[..., object], **settings: Any) -> str:
-    with pytest.raises(InvalidArgument) as caught:
-        make(**settings)
-    return str(caught.value)
+def check_refusal(make: Callable[..., object], name: str, value: object, **settings: Any) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter=name)):
+        make(**settings, **{name: value})
 
 
 @pytest.mark.parametrize("about", REFUSED)
 def test_a_setting_of_a_wrong_type_is_refused_where_it_is_given(subtests: pytest.Subtests, about: str) -> None:
     make, settings = REFUSED[about]
-    for name, (values, rule) in settings.items():
+    for name, values in settings.items():
         with subtests.test(name):
             for value in values:
-                assert describe_refusal(make, **{name: value}) == f"{name} {rule}", value
+                check_refusal(make, name, value)
 
 
 def test_what_a_setting_may_be_is_accepted() -> None:
@@ -194,18 +184,18 @@ def test_what_a_setting_may_be_is_accepted() -> None:
 
 
 async def test_a_session_made_by_but_refuses_what_is_none_of_its_settings(session: Session) -> None:
-    assert describe_refusal(session.but, retries=3) == "retries must be Retries(...)"
-    assert describe_refusal(session.but, retries=0) == "retries must be Retries(...)"
+    for wrong in (3, 0):
+        check_refusal(session.but, "retries", wrong)
     for wrong in ("3", 0, -1, math.nan, math.inf, True):
-        assert describe_refusal(session.but, timeout=wrong) == f"timeout {POSITIVE}"
+        check_refusal(session.but, "timeout", wrong)
 
 
 async def test_a_session_refuses_functions_and_calls_of_another_type(session: Session) -> None:
-    assert describe_refusal(session.subscribe, function=5) == f"function {PLAIN}"
+    check_refusal(session.subscribe, "function", 5)
     credentials = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="u")
-    assert describe_refusal(session.as_user, credentials=credentials, on_token=5) == f"on_token {FUNCTION}"
-    assert describe_refusal(session.iterate, path=5) == "path must be a string"
-    assert describe_refusal(session.iterate, path="/2/x", params=5) == "params must be a mapping"
+    check_refusal(session.as_user, "on_token", 5, credentials=credentials)
+    check_refusal(session.iterate, "path", 5)
+    check_refusal(session.iterate, "params", 5, path="/2/x")
     wrong: Any = 5
     with pytest.raises(InvalidArgument, check=has(parameter="method")):
         await session.request(wrong, "/2/x")

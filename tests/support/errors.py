@@ -18,6 +18,16 @@ def has(**fields: object) -> Check:
     return check
 
 
+def because(kind: type[BaseException] | tuple[type[BaseException], ...], **fields: object) -> Check:
+    """Return a check like `has`: the cause of the error is of a kind and has these fields."""
+
+    def check(error: BaseException) -> bool:
+        assert isinstance(error.__cause__, kind)
+        return has(**fields)(error.__cause__)
+
+    return check
+
+
 def at(**places: int | None) -> Check:
     """Return a check like `has`: the message names these places, such as `line=3`; None if it names no such place."""
 

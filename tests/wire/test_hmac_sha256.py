@@ -139,18 +139,9 @@ def test_a_token_of_another_alphabet_is_refused(query: bytes) -> None:
         crc_token(query)
 
 
-@pytest.mark.parametrize(
-    ("secret", "rule"),
-    [
-        ("", "secret must be a non-empty string"),
-        (" test", "secret must have no white space at its ends"),
-        ("test\n", "secret must have no white space at its ends, such as the line break of a file"),
-        (None, "secret must be a string, not None"),
-        (b"test", "secret must be a string, not bytes"),
-    ],
-)
-def test_a_key_needs_a_secret(secret: Any, rule: str) -> None:
-    with pytest.raises(InvalidArgument, match=rule) as caught:
+@pytest.mark.parametrize("secret", ["", " test", "test\n", None, b"test"])
+def test_a_key_needs_a_secret(secret: Any) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter="secret")) as caught:
         SigningKey(secret)
     assert "test" not in str(caught.value)
 

@@ -82,51 +82,46 @@ def test_values_that_cannot_travel_are_refused_by_the_name_of_the_parameter(valu
         to_pairs({"start_time": value})  # type: ignore[dict-item]  # what callers without types do
 
 
-SCALARS = "must be a string, a whole number, True or False, a datetime with a time zone, or a sequence of them"
-
-
 @pytest.mark.parametrize(
-    ("name", "value", "message", "rule_ids"),
+    ("name", "value", "parameter", "rule_ids"),
     [
-        ("a", datetime(2026, 1, 1), "a must have a time zone", ("GEN-12",)),  # noqa: DTZ001 - without a zone on purpose
-        ("a", ["x", "a,b"], "a must not contain a comma in an element: it is sent as a comma-separated list", ()),
-        ("a", b"bytes", f"a {SCALARS}", ()),
-        ("a", [None], f"a {SCALARS}", ()),
+        ("a", datetime(2026, 1, 1), "a", ("GEN-12",)),  # noqa: DTZ001 - without a zone on purpose
+        ("a", ["x", "a,b"], "a", ()),
+        ("a", b"bytes", "a", ()),
+        ("a", [None], "a", ()),
         (
             "bid_amount_local_micro",
             Decimal("1.50"),
-            "bid_amount_local_micro must be an int of micros, as svc_async.money.to_micro(amount) returns it",
+            "bid_amount_local_micro",
             ("GEN-13",),
         ),
-        ("a", "\ud800", "a must be valid Unicode (contains a lone surrogate)", ()),
-        ("\ud800", "a", "params must be valid Unicode (contains a lone surrogate)", ()),
-        ("a", 2**64, "a must be an integer of at most 64 bits", ()),
-        ("a", [-(2**64)], "a must be an integer of at most 64 bits", ()),
+        ("a", "\ud800", "a", ()),
+        ("\ud800", "a", "params", ()),
+        ("a", 2**64, "a", ()),
+        ("a", [-(2**64)], "a", ()),
     ],
 )
-def test_a_message_names_what_is_wrong_and_the_rule_behind_it(
-    name: str, value: Any, message: str, rule_ids: tuple[str, ...]
+def test_an_error_names_what_is_wrong_and_the_rule_behind_it(
+    name: str, value: Any, parameter: str, rule_ids: tuple[str, ...]
 ) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter=parameter, rule_ids=rule_ids)):
         to_pairs({name: value})
-    assert (str(caught.value), caught.value.rule_ids) == (message, rule_ids)
 
 
 @pytest.mark.rule("GEN-02")
 @pytest.mark.parametrize(
-    ("value", "message", "rule_ids"),
+    ("value", "rule_ids"),
     [
-        (True, "id must be an id: a string, or an int where the service says long", ()),
-        (" ", "id must not be empty", ("GEN-02",)),
-        ("..", "id must be a single path segment: no slash, and neither `.` nor `..`", ()),
-        ("\ud800", "id must be valid Unicode (contains a lone surrogate)", ()),
-        (2**64, "id must be an integer of at most 64 bits", ()),
+        (True, ()),
+        (" ", ("GEN-02",)),
+        ("..", ()),
+        ("\ud800", ()),
+        (2**64, ()),
     ],
 )
-def test_a_refused_id_is_told_with_its_rule(value: object, message: str, rule_ids: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+def test_a_refused_id_is_told_with_its_rule(value: object, rule_ids: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter="id", rule_ids=rule_ids)):
         segment("id", value)
-    assert (str(caught.value), caught.value.rule_ids) == (message, rule_ids)
 
 
 def test_a_moment_is_named_by_its_parameter() -> None:

@@ -1,6 +1,7 @@
 import copy
 import json
 import pickle
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
@@ -216,7 +217,7 @@ def test_counts_that_decide_what_is_done_are_integers_or_unexpected(count: objec
     ],
 )
 def test_a_misfit_names_the_field_and_never_its_value(change: dict[str, Any], where: str) -> None:
-    with pytest.raises(UnexpectedAnswer, match=f"Account.{where} must be a") as caught:
+    with pytest.raises(UnexpectedAnswer, match=rf"Account\.{where} ") as caught:
         Reader().read(GET, answer({"data": ACCOUNT | change}))
 
     assert "yesterday" not in str(caught.value)
@@ -370,10 +371,10 @@ def test_a_page_tells_which_records_it_could_not_read(reader: Reader) -> None:
 
     assert [account.id for account in page.items] == ["18ce54d4x5t", "9"]
     assert [each.raw for each in page.unreadable] == [bad, 5]
-    assert page.unreadable[0].problem == "Account.name must be a string; Account.deleted must be a boolean"
-    assert told == [
-        "data[1] is unreadable: Account.name must be a string; Account.deleted must be a boolean",
-        "data[2] is unreadable: Account must be an object",
+    assert re.findall(r"Account\.\w+", page.unreadable[0].problem) == ["Account.name", "Account.deleted"]
+    assert [re.findall(r"data\[\d\]|Account(?:\.\w+)?", each) for each in told] == [
+        ["data[1]", "Account.name", "Account.deleted"],
+        ["data[2]", "Account"],
     ]
     assert "Ärger" not in repr(page.unreadable)
 

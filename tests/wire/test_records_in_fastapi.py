@@ -134,7 +134,7 @@ def test_openapi_has_the_records_inside_a_record() -> None:
 
 def test_a_model_takes_records_only() -> None:
     assert Owner(account=ACCOUNT).account is ACCOUNT
-    with pytest.raises(ValidationError, match="instance of Account"):
+    with pytest.raises(ValidationError):
         Owner.model_validate({"account": ACCOUNT.to_dict()})
 
 

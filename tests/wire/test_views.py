@@ -56,14 +56,6 @@ def test_a_page_is_plain_values_and_a_table() -> None:
     assert "Other" in shown.texts
 
 
-def test_a_page_that_is_taken_for_a_list_says_where_its_records_are() -> None:
-    page: Any = Page(items=[ACCOUNT])
-    with pytest.raises(TypeError, match=r"^a page is no list: its records are in `\.items`"):
-        page[0]
-    with pytest.raises(TypeError, match=r"^a page is no list: its records are in `\.items`"):
-        list(page)
-
-
 def test_a_page_of_plain_values_and_an_empty_page_are_shown() -> None:
     assert HtmlReader(Page[object](items=[{"a": 1}, 7])._repr_html_()).texts == [
         "2 records (dict); the last page",

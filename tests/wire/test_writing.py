@@ -41,9 +41,19 @@ def test_none_is_left_out_of_mappings_and_false_is_not() -> None:
     }
 
 
-@pytest.mark.parametrize("value", [object(), {"a": object()}, b"bytes", [bytearray()], datetime(2026, 1, 1), "\ud800"])  # noqa: DTZ001 - without a zone on purpose
-def test_what_json_cannot_hold_is_refused(value: object) -> None:
-    with pytest.raises(InvalidArgument, match=r"^json(\[0\]|\.a)? must (be|have)"):
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (object(), "json"),
+        ({"a": object()}, "json.a"),
+        (b"bytes", "json"),
+        ([bytearray()], "json[0]"),
+        (datetime(2026, 1, 1), "json"),  # noqa: DTZ001 - without a zone on purpose
+        ("\ud800", "json"),
+    ],
+)
+def test_what_json_cannot_hold_is_refused(value: object, place: str) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter=place)):
         to_json(value)
 
 

@@ -258,7 +258,7 @@ async def test_what_the_code_of_a_class_raises_is_named_without_the_value(
 
 
 def test_what_the_code_of_a_nested_class_raises_is_named_with_its_field() -> None:
-    with pytest.raises(UnexpectedAnswer, match=r"RaisesInside\.inner does not fit: KeyError was raised in ") as caught:
+    with pytest.raises(UnexpectedAnswer, match=r"\bRaisesInside\.inner\b.*\bKeyError\b") as caught:
         read_as(RaisesInside, {"name": "outer", "inner": {"name": "Shop"}})
     assert "Shop" not in str(caught.value)
 
@@ -280,17 +280,17 @@ async def test_a_value_of_a_mapping_that_does_not_fit_is_named_by_its_key(
 
 
 @pytest.mark.parametrize(
-    ("value", "problem"),
+    ("value", "named"),
     [
-        ({"a": {"b": 1, "c": "x"}}, "a does not fit: c must be an integer"),
-        ({"a": {"b": 1, "jo@example.org": "x"}}, r"a does not fit: \[key 1\] must be an integer"),
-        ({"a": {"18": "x"}}, r"a does not fit: \[key 0\] must be an integer"),
-        ({"a": {"k" * 60: "x"}}, f"a does not fit: {'k' * 60} must be an integer"),
-        ({"a": {"k" * 61: "x"}}, r"a does not fit: \[key 0\] must be an integer"),
+        ({"a": {"b": 1, "c": "x"}}, "c"),
+        ({"a": {"b": 1, "jo@example.org": "x"}}, r"\[key 1\]"),
+        ({"a": {"18": "x"}}, r"\[key 0\]"),
+        ({"a": {"k" * 60: "x"}}, "k" * 60),
+        ({"a": {"k" * 61: "x"}}, r"\[key 0\]"),
     ],
 )
-def test_a_key_that_may_be_a_value_is_named_by_its_position(value: Any, problem: str) -> None:
-    with pytest.raises(UnexpectedAnswer, match=f"^the value does not fit: {problem}"):
+def test_a_key_that_may_be_a_value_is_named_by_its_position(value: Any, named: str) -> None:
+    with pytest.raises(UnexpectedAnswer, match=rf": a .*: {named} "):
         read_as(dict[str, dict[str, int]], value)
 
 
@@ -307,12 +307,6 @@ class Unresolved:
     id: "DefinedNowhere"  # type: ignore[name-defined]  # noqa: F821 - that is the point
 
 
-KINDS = (
-    "into must be the class of one record: of attrs, a dataclass, a msgspec.Struct, a pydantic BaseModel, a TypedDict "
-    "or dict; `iterate` reads several records, and without `into` the answer is plain values"
-)
-
-
 @pytest.mark.parametrize(
     "model",
     [
@@ -325,12 +319,10 @@ async def test_what_no_answer_can_be_read_into_is_refused_before_anything_is_sen
     session: Session, sandbox: Sandbox, model: Any
 ) -> None:
     before = len(sandbox.requests)
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter="into")):
         await session.request("POST", "/12/accounts", surface="ads_sandbox", into=model)
-    assert str(caught.value) == KINDS
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter="into")):
         session.iterate("/12/accounts", into=model)
-    assert str(caught.value) == KINDS
     assert len(sandbox.requests) == before
 
 
@@ -366,8 +358,6 @@ async def test_a_class_of_this_sdk_and_a_generic_one_are_models(
     assert found.id == sandbox.account_id
 
 
-ADVICE = "must be no pydantic model: pass what its model_dump(mode='json') returns"
-NUMBERS = "must be a finite number: neither NaN nor infinity"
 MODEL = Generics(id="1")
 CYCLE: list[Any] = []
 CYCLE.append(CYCLE)
@@ -383,33 +373,32 @@ class AmountStruct(msgspec.Struct):
 
 
 @pytest.mark.parametrize(
-    ("json", "message"),
+    ("json", "place"),
     [
-        (MODEL, f"json {ADVICE}"),
-        ([MODEL], f"json[0] {ADVICE}"),
-        ({"a": {"b": ["", MODEL]}}, f"json.a.b[1] {ADVICE}"),
-        ({"a": float("nan")}, f"json.a {NUMBERS}"),
-        ([[float("inf")]], f"json[0][0] {NUMBERS}"),
-        (float("-inf"), f"json {NUMBERS}"),
-        ({float("nan")}, f"json[0] {NUMBERS}"),
-        (Amount(float("nan")), f"json.value {NUMBERS}"),
-        ([AmountStruct(float("nan"))], f"json[0].value {NUMBERS}"),
-        ({"start_at": datetime(2026, 1, 1)}, "json.start_at must have a time zone"),  # noqa: DTZ001 - the point
-        ({"a": [Attrs(id=b"")]}, "json.a[0].id must be a string, not bytes"),  # type: ignore[arg-type]  # likewise
-        ({"a": object()}, "json.a must be a value that JSON can represent"),
-        ({"a": 1, "jo@example.org": object()}, "json[key 1] must be a value that JSON can represent"),
-        ({"a": "\ud800"}, "json.a must be a value that JSON can represent"),
-        ({"\ud800": 1}, "json must contain only values that JSON can represent"),
-        (CYCLE, "json must not be nested too deeply, and contain no value that contains itself"),
+        (MODEL, "json"),
+        ([MODEL], "json[0]"),
+        ({"a": {"b": ["", MODEL]}}, "json.a.b[1]"),
+        ({"a": float("nan")}, "json.a"),
+        ([[float("inf")]], "json[0][0]"),
+        (float("-inf"), "json"),
+        ({float("nan")}, "json[0]"),
+        (Amount(float("nan")), "json.value"),
+        ([AmountStruct(float("nan"))], "json[0].value"),
+        ({"start_at": datetime(2026, 1, 1)}, "json.start_at"),  # noqa: DTZ001 - the point
+        ({"a": [Attrs(id=b"")]}, "json.a[0].id"),  # type: ignore[arg-type]  # likewise
+        ({"a": object()}, "json.a"),
+        ({"a": 1, "jo@example.org": object()}, "json[key 1]"),
+        ({"a": "\ud800"}, "json.a"),
+        ({"\ud800": 1}, "json"),
+        (CYCLE, "json"),
     ],
 )
 async def test_a_body_that_has_no_form_in_json_is_refused(
-    session: Session, sandbox: Sandbox, json: Any, message: str
+    session: Session, sandbox: Sandbox, json: Any, place: str
 ) -> None:
     before = len(sandbox.requests)
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter=place)):
         await session.request("POST", "/12/accounts", surface="ads_sandbox", json=json)
-    assert str(caught.value) == message
     assert len(sandbox.requests) == before
 
 

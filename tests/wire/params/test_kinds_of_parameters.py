@@ -13,6 +13,7 @@ from svc_async.engine.paging import Pager
 from svc_async.platform.filtered_stream import Rule
 from tests.support.client_calls import CALLS, bind, read_parameters
 from tests.support.contract import OPERATIONS, build_answer, build_arguments, list_parameters
+from tests.support.errors import has
 from tests.support.fake_http import answer_any_method, answer_next, make_session
 
 WRONG: Mapping[str, Sequence[Any]] = {
@@ -26,15 +27,6 @@ WRONG: Mapping[str, Sequence[Any]] = {
 }
 SEVERAL = {"categories": (True, 5, {"a": "b"}, [True])}
 """Parameters of the client that take several values, where the contract leaves that open."""
-WORDS: Mapping[str, Sequence[str]] = {
-    "string": ("must be a string", "must be an id", "must be a sequence of strings"),
-    "boolean": ("must be True or False",),
-    "int": ("must be a whole number", "must be 1 or 7 or 30"),
-    "long": ("must be an id", "must be an int of micros", "must be a whole number greater than 0"),
-    "csv": ("must be a sequence of",),
-    "timestamp": ("must be a datetime with a time zone", "must have a time zone"),
-    "date_hours": ("must be a datetime with a time zone", "must have a time zone"),
-}
 
 
 def list_wrong_values(operation: str) -> Iterator[tuple[dict[str, Any], Any]]:
@@ -53,10 +45,8 @@ async def test_a_value_of_another_kind_is_refused(
         with subtests.test(operation):
             for row, wrong in list_wrong_values(operation):
                 if row["name"] in taken:
-                    with pytest.raises(InvalidArgument) as caught:
+                    with pytest.raises(InvalidArgument, check=has(parameter=row["name"])):
                         await make_call(session, operation, {row["name"]: wrong})
-                    assert caught.value.parameter == row["name"], wrong
-                    assert caught.value.rule.startswith(tuple(WORDS[row["type"]]))
     assert not service.requests
 
 
@@ -108,23 +98,22 @@ async def create_subscription(session: Session, **changes: Any) -> None:
     await session.activity.subscriptions.create(**given)
 
 
-MESSAGES: Sequence[tuple[str, str, Any, str]] = (
-    ("accounts.list", "count", 5.0, "count must be a whole number from 1 to 1000"),
-    ("line_items.update", "start_time", date(2026, 1, 2), "start_time must be a datetime with a time zone"),
-    ("line_items.update", "frequency_cap", 5.0, "frequency_cap must be a whole number"),
-    ("accounts.update", "name", ["a", "b"], "name must be a string"),
-    ("posts.create", "nullcast", "false", "nullcast must be True or False"),
-    ("posts.create", "as_user_id", True, "as_user_id must be an id: a string or a whole number"),
+@pytest.mark.parametrize(
+    ("operation", "name", "wrong"),
+    [
+        ("accounts.list", "count", 5.0),
+        ("line_items.update", "start_time", date(2026, 1, 2)),
+        ("line_items.update", "frequency_cap", 5.0),
+        ("accounts.update", "name", ["a", "b"]),
+        ("posts.create", "nullcast", "false"),
+        ("posts.create", "as_user_id", True),
+    ],
 )
-
-
-@pytest.mark.parametrize(("operation", "name", "wrong", "message"), MESSAGES)
-async def test_the_message_is_the_rule(
-    operation: str, name: str, wrong: Any, message: str, *, session: Session
+async def test_what_python_takes_for_another_kind_is_refused(
+    operation: str, name: str, wrong: Any, *, session: Session
 ) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument, check=has(parameter=name)):
         await make_call(session, operation, {name: wrong})
-    assert str(caught.value) == message
 
 
 async def resolve(result: Any) -> None:
@@ -137,10 +126,11 @@ async def test_the_main_api_has_the_same_rules(
 ) -> None:
     for position, (name, call, wrongs) in enumerate(PLATFORM):
         for wrong in wrongs:
-            with subtests.test(name, position=position, wrong=wrong):
-                with pytest.raises(InvalidArgument) as caught:
-                    await resolve(call(session, wrong))
-                assert (caught.value.parameter, caught.value.rule.startswith("must be ")) == (name, True)
+            with (
+                subtests.test(name, position=position, wrong=wrong),
+                pytest.raises(InvalidArgument, check=has(parameter=name)),
+            ):
+                await resolve(call(session, wrong))
     assert not service.requests
 
 

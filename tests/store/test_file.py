@@ -13,8 +13,9 @@ import attrs
 import pytest
 
 from svc_async.cancellation import in_thread
-from svc_async.errors import InvalidArgument, UnusableFile, WrongState
+from svc_async.errors import Hint, InvalidArgument, UnusableFile, WrongState
 from svc_async.store.file import DatabaseFile, FileFormat, FileLock, Writer
+from tests.support.errors import has
 
 FORMAT = FileFormat(
     kind="a ledger",
@@ -95,18 +96,12 @@ def test_a_file_is_opened_again_with_what_it_holds(path: Path) -> None:
     assert entries_in(path) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("version", "problem"),
-    [
-        (4, "was written by a newer version of this SDK"),
-        (2, "was written by an earlier version of this SDK"),
-    ],
-)
-def test_a_file_of_another_version_is_refused_and_left_alone(path: Path, version: int, problem: str) -> None:
+@pytest.mark.parametrize("version", [4, 2])
+def test_a_file_of_another_version_is_refused_and_left_alone(path: Path, version: int) -> None:
     DatabaseFile.open(path, attrs.evolve(FORMAT, version=version)).close()
     before = path.read_bytes()
 
-    with pytest.raises(UnusableFile, match=f"^path .*/file {problem}$"):
+    with pytest.raises(UnusableFile, check=has(parameter="path", path=str(path), hint=None)):
         DatabaseFile.open(path, FORMAT)
 
     assert path.read_bytes() == before
@@ -117,7 +112,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
         connection.execute("CREATE TABLE mine (x)")
     before = path.read_bytes()
 
-    with pytest.raises(UnusableFile, match="^path .*/file is not a ledger$"):
+    with pytest.raises(UnusableFile, check=has(parameter="path", path=str(path), hint=None)):
         DatabaseFile.open(path, FORMAT, exclusive=False)
 
     assert path.read_bytes() == before
@@ -126,14 +121,12 @@ def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     path.write_text("notes that are longer than the header of a database\n" * 40)
 
-    with pytest.raises(UnusableFile, match="^path .*/file is not a ledger$"):
+    with pytest.raises(UnusableFile, check=has(parameter="path", path=str(path), hint=None)):
         DatabaseFile.open(path, FORMAT)
 
 
 def test_a_folder_that_does_not_exist_is_reported(path: Path) -> None:
-    with pytest.raises(
-        UnusableFile, match="cannot be used: its folder does not exist; create that first, or give another path$"
-    ):
+    with pytest.raises(UnusableFile, check=has(hint=Hint.CREATE_THE_FOLDER)):
         DatabaseFile.open(path / "file", FORMAT, exclusive=False)
 
 
@@ -141,7 +134,7 @@ def test_a_folder_that_does_not_exist_is_reported(path: Path) -> None:
 def test_an_exclusive_file_has_one_user_until_it_is_closed(path: Path) -> None:
     first = DatabaseFile.open(path, FORMAT)
 
-    with pytest.raises(UnusableFile, match="^path .*/file is locked by another job$"):
+    with pytest.raises(UnusableFile, check=has(path=str(path), repeatable=True)):
         DatabaseFile.open(path, FORMAT)
 
     first.close()
@@ -222,7 +215,7 @@ def test_a_link_that_was_put_there_is_not_followed(
     target.touch(0o666)
     plant(tmp_path / f"file{suffix}", target)
 
-    with pytest.raises(UnusableFile, match="link"):
+    with pytest.raises(UnusableFile, check=has(parameter="path", hint=None, repeatable=False)):
         DatabaseFile.open(tmp_path / "file", FORMAT)
 
     assert not target.read_bytes()
@@ -244,7 +237,7 @@ IN_MEMORY = (":memory:", "./:memory:", "file::memory:", "file::memory:?cache=sha
 def test_what_names_no_file_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(InvalidArgument, match=f"^{FORMAT.parameter} must be the path of a file"):
+    with pytest.raises(InvalidArgument, check=has(parameter=FORMAT.parameter)):
         DatabaseFile.open(Path(name), FORMAT, exclusive=False)
 
     assert [*tmp_path.iterdir()] == []
