@@ -19,6 +19,7 @@ from svc_async.sync.state import SyncState
 from svc_async.wire import outcome
 from svc_async.wire.outcome import Effect, Outcome, Repeat
 from tests.campaigns.crash.batch_jobs import Options
+from tests.campaigns.crash.changes import change
 from tests.campaigns.crash.client import Place
 from tests.campaigns.crash.trial import Setting
 
@@ -70,28 +71,28 @@ class Control:
 
 
 def _trust_counts() -> None:
-    _change(ListDestination, "evaluate", lambda *_: Verdict())
+    change(ListDestination, "evaluate", lambda *_: Verdict())
 
 
 def _resume_at_once() -> None:
     def handle(lane: Lane, event: Event) -> Command | None:
         return _HANDLE(lane, attrs.evolve(event, pause=0.0) if isinstance(event, Resumed) else event)
 
-    _change(Lane, "handle", handle)
+    change(Lane, "handle", handle)
 
 
 def _believe_gateways() -> None:
     rows = dict(vars(outcome)["_BY_STATUS"])
     rows |= {int(status): (rows[int(status)][0], Outcome(Effect.NONE, Repeat.ALWAYS), False) for status in _GATEWAY}
-    _change(outcome, "_BY_STATUS", rows)
+    change(outcome, "_BY_STATUS", rows)
 
 
 def _add_without_removal() -> None:
-    _change(AudienceTarget, "replaces", False)
+    change(AudienceTarget, "replaces", False)
 
 
 def _ignore_shared_identifiers() -> None:
-    _change(AudienceTarget, "find_linked", lambda *_: iter(()))
+    change(AudienceTarget, "find_linked", lambda *_: iter(()))
 
 
 def _trust_doubt() -> None:
@@ -100,38 +101,34 @@ def _trust_doubt() -> None:
         is_kept = flags & DOUBT and decision.action & Action.UPSERT
         return attrs.evolve(decision, action=decision.action & ~_REMOVALS) if is_kept else decision
 
-    _change(compare, "decide", decide_without_removal)
+    change(compare, "decide", decide_without_removal)
 
 
 def _sync_at_once() -> None:
-    _change(SyncState, "find_rest", lambda *_: 0.0)
+    change(SyncState, "find_rest", lambda *_: 0.0)
 
 
 def _take_any_source() -> None:
     async def accept(*_: Any) -> None:
         pass
 
-    _change(JournalLedger, "_check_source", accept)
+    change(JournalLedger, "_check_source", accept)
 
 
 def _send_whenever() -> None:
-    _change(SyncState, "check_sendable", lambda *_: None)
+    change(SyncState, "check_sendable", lambda *_: None)
 
 
 def _send_batches_whenever() -> None:
-    _change(JournalLedger, "check_sendable", lambda *_: None)
+    change(JournalLedger, "check_sendable", lambda *_: None)
 
 
 def _keep_epoch() -> None:
-    _change(postgres, "_TAKE_UP", vars(postgres)["_TAKE_UP"].replace("epoch + 1", "epoch"))
+    change(postgres, "_TAKE_UP", vars(postgres)["_TAKE_UP"].replace("epoch + 1", "epoch"))
 
 
 def _keep_no_journal() -> None:
-    _change(uploader, "_create_ledger", lambda *_: Ledger())
-
-
-def _change(owner: Any, name: str, value: Any) -> None:
-    setattr(owner, name, value)
+    change(uploader, "JournalLedger", lambda *_, **__: Ledger())
 
 
 CONTROLS: Mapping[str, Control] = {

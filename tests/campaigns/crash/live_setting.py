@@ -9,6 +9,7 @@ from svc_async.batch import uploader
 from svc_async.batch.journal.journal import JournalLedger
 from svc_async.batch.ledger import Ledger
 from svc_async.store import postgres
+from tests.campaigns.crash.changes import change
 from tests.campaigns.crash.stopping import prepare_stops
 from tests.support.small_limits import SmallLimits
 
@@ -16,12 +17,12 @@ __all__ = ["CONTROLS", "LiveSetting"]
 
 
 def _forget_journals() -> None:
-    vars(uploader)["_create_ledger"] = lambda *_: Ledger()
+    change(uploader, "JournalLedger", lambda *_, **__: Ledger())
 
 
 def _remove_fence() -> None:
-    vars(postgres)["_TAKE_UP"] = vars(postgres)["_TAKE_UP"].replace("epoch + 1", "epoch")
-    setattr(JournalLedger, "check_sendable", lambda _: None)  # noqa: B010 - mypy refuses to assign to a method
+    change(postgres, "_TAKE_UP", vars(postgres)["_TAKE_UP"].replace("epoch + 1", "epoch"))
+    change(JournalLedger, "check_sendable", lambda _: None)
 
 
 CONTROLS: Mapping[str, Callable[[], None]] = MappingProxyType({"journals": _forget_journals, "fence": _remove_fence})
