@@ -45,7 +45,7 @@ SHARED_KINDS = [kind for kind in KINDS if kind.startswith("shared ")]
 """Jobs whose state is in PostgreSQL, where a client that was stopped may be replaced by another one."""
 _SHARED_SETTING = Setting(stops=0.4)
 _JOBS_OF_A_RUN = 1_000_000
-_TRIES = 30
+_TRIES = 60
 
 
 def run_job(
