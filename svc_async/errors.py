@@ -120,7 +120,7 @@ _OF_TABLES = "of open_source, open_feed, from_arrow, from_rows or from_cursor"
 
 
 class Hint(StrEnum):
-    """What to do about an error; the value says it to callers of Python."""
+    """The next step after an error; its value is the advice for callers in Python."""
 
     # files and tables
     NAME_THE_COLUMNS = f"name the columns with header=, {_OF_FILES}"
@@ -166,7 +166,7 @@ class Hint(StrEnum):
         "make the same call with the same rows, or with an iterator of them, such as (row for row in rows), which the "
         "journal stores before anything is sent"
     )
-    GIVE_ALL_ROWS = "pass all rows again, or delete the journal if there are none any more; nothing was sent"
+    GIVE_ALL_ROWS = "pass all rows again, or delete the journal if no rows are left; nothing was sent"
     GIVE_ITS_SOURCE = (
         "resume it with its own source, or delete it to give up what it left; a new job needs a new journal"
     )

@@ -242,7 +242,7 @@ class Session(RawCalls):
 
     @property
     def _is_in_use(self) -> bool:
-        """Whether it is open, in an event loop that is not closed."""
+        """True if the session is open, in an event loop that is not closed."""
         return self._resources is not None and not self._resources.loop.is_closed()
 
     def _take_turn(self, refusal: str) -> asyncio.Lock:

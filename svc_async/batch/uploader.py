@@ -445,7 +445,7 @@ class Receipts(Generic[T]):
 
     @property
     def report(self) -> Report:
-        """What has become of the rows so far."""
+        """The outcome of the rows so far."""
         return self._uploader.report
 
     def __aiter__(self) -> Self:

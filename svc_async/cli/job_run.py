@@ -317,7 +317,7 @@ class _CommandRun:
 
     def _describe_rest(self, report: Report, error: BatchError | None) -> str:
         cause: BaseException | None = error
-        while isinstance(cause, BatchError):  # that of a sync has the error of its upload as its cause
+        while isinstance(cause, BatchError):  # a sync raises one whose cause is the error of its upload
             cause = cause.__cause__
         if isinstance(cause, NotFound) and not report.accepted:
             return _ANOTHER_ID + (_ANOTHER_JOURNAL if self.journal.is_kept else "")

@@ -340,7 +340,7 @@ def describe_unused(job: Job, source: Source) -> str | None:
 
 
 def list_unused(job: Job, source: Source) -> Mapping[str, Sequence[str]]:
-    """Return the first hundred names of what is not sent, ready for JSON; empty if the source is no feed."""
+    """Return the first hundred names of what is not sent, ready for JSON; empty if the source is not a feed."""
     if not _is_feed(job):
         return {}
     return {"unused_columns": [shorten_name(name) for name in _find_unused(job, source)[:_NAMED]]}

@@ -77,7 +77,7 @@ class JsonRecords:
 
 
 class CsvRecords:
-    """The records of CSV; the methods do what those of `JsonRecords` do.
+    """The records of CSV, with the methods of `JsonRecords`.
 
     Args:
         delimiter: the character between cells, one byte.

@@ -65,7 +65,7 @@ class Priority(enum.Enum):
 
 
 class Stage(enum.Enum):
-    """How far a slot has come."""
+    """The state of a slot."""
 
     NEW = enum.auto()
     WAITING = enum.auto()
@@ -94,7 +94,7 @@ class Slot:
 
     @property
     def waited(self) -> float:
-        """How many seconds it waited for its turn, once it is granted."""
+        """The seconds that the request waited for its turn, once the slot is granted."""
         return 0.0 if self.turn is None else (self.granted_at - self.queued_at) / SECOND
 
     @property
@@ -104,12 +104,12 @@ class Slot:
 
     @property
     def is_in_flight(self) -> bool:
-        """Whether an answer may still come."""
+        """True while an answer may still come."""
         return self.stage is Stage.GRANTED or self.stage is Stage.SENT
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the request has stopped waiting for its turn."""
+        """True if the request has stopped waiting for its turn."""
         return self.turn is not None and self.turn.done()
 
     async def __aenter__(self) -> Self:

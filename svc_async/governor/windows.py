@@ -108,7 +108,7 @@ class RateLimitHeaders:
 
     @property
     def is_silent(self) -> bool:
-        """Whether they say nothing about a limit."""
+        """True if the headers say nothing about a limit."""
         return self.limit is None and self.remaining is None and self.reset is None
 
     def bound(self, *, reset_at: int, retry_at: int) -> "RateLimitHeaders":

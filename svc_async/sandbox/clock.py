@@ -249,7 +249,7 @@ class VirtualClock:
         """
         span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
         if span < 0:
-            raise WrongArgument("seconds", "must not be negative, nor days, hours and minutes with it")
+            raise WrongArgument("seconds", "must not be negative, together with days, hours and minutes")
         self._advancing = True
         try:
             await self.settle()

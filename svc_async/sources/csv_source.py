@@ -59,7 +59,7 @@ class CsvRows:
 
     @property
     def lines(self) -> int:
-        """How many lines of the file have been read."""
+        """The number of lines that have been read."""
         return self._lines_before + int(self._reader.line_num)
 
     def read(self, count: int) -> list[list[str]]:
@@ -217,7 +217,7 @@ class CsvSource(TableSource):
 
     @property
     def meaning(self) -> Sequence[object]:
-        """What decides what the bytes of the file mean."""
+        """The format and the settings that decide what the bytes of the file mean."""
         written = self.delimiter, self._given is None or self._given
         return "csv", self.encoding, written, self.columns, self._wanted, self._empty.texts
 

@@ -1,4 +1,4 @@
-"""What the sources of all formats of files share: they are opened, checked, read and closed alike."""
+"""The base classes of files in all formats: they are opened, checked, read and closed alike."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -116,7 +116,7 @@ class FileSource(Source, ABC):
     @property
     @abstractmethod
     def meaning(self) -> Sequence[object]:
-        """What decides what the bytes of the file mean: its format, and how it is read."""
+        """The format and the settings that decide what the bytes of the file mean."""
 
     @abstractmethod
     def parse(self) -> Generator[Iterable[Any], None, None]:

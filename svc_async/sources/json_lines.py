@@ -72,7 +72,7 @@ class JsonLinesSource(TableSource):
 
     @property
     def meaning(self) -> Sequence[object]:
-        """What decides what the bytes of the file mean."""
+        """The format and the settings that decide what the bytes of the file mean."""
         return "jsonl", self.encoding, self.columns, sorted(self._mapping.items()), self._empty.texts
 
     async def check(self) -> None:

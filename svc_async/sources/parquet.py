@@ -96,7 +96,7 @@ class ParquetSource(TableSource):
 
     @property
     def meaning(self) -> Sequence[object]:
-        """What decides what the bytes of the file mean."""
+        """The format and the settings that decide what the bytes of the file mean."""
         return "parquet", self.columns, self._wanted, self._empty.texts
 
     def find_line(self, position: int) -> None:

@@ -134,9 +134,9 @@ def from_arrow(
 def products_from_arrow(
     table: ArrowTable, *, mapping: Mapping[str, str] | None = None
 ) -> ReplayableRows[Mapping[str, Any]] | SlicedRows[Mapping[str, Any]]:
-    """Return the products of a table for an uploader; the columns are those of a feed.
+    """Return the products of a table for an uploader; columns are named as in a feed.
 
-    Arguments and exceptions are those of `from_arrow`. They can be read once if the table is an iterator, such as a
+    Arguments and exceptions: see `from_arrow`. They can be read once if the table is an iterator, such as a
     `RecordBatchReader`.
     """
     columns = from_arrow(table, mapping=mapping, vocabulary=PRODUCTS)

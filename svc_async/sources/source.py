@@ -1,4 +1,4 @@
-"""What a job needs of the source of its rows: they can be read again, in slices."""
+"""The source of the rows of a job: they can be read again, in slices."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice

@@ -83,7 +83,7 @@ class XmlFeed(FileSource):
 
     @property
     def meaning(self) -> Sequence[object]:
-        """What decides what the bytes of the file mean."""
+        """The format and the settings that decide what the bytes of the file mean."""
         return "xml", sorted(self._names.mapping.items()), self._empty.texts
 
     async def check(self) -> None:

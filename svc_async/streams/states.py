@@ -76,7 +76,7 @@ class StreamStats:
         malformed: lines that are not events.
         partial_lines: incomplete lines at the end of a connection, which were discarded.
         events: events that were added to the queue.
-        misfits: events of these that do not fit their type.
+        misfits: added events that do not fit their type.
         duplicates: events that were suppressed because they had arrived before.
         dropped: events that were discarded by `overflow="drop_oldest"`.
         waiting: events that are in the queue now.

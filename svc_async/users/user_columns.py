@@ -93,7 +93,7 @@ class Column:
 
     @property
     def has_several(self) -> bool:
-        """Whether a row has several values."""
+        """True if a row has several values."""
         return isinstance(self.counts, list)
 
     def leave_out(self, rows: Collection[int]) -> "Column":

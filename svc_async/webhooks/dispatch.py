@@ -39,7 +39,7 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class DeliveryContext:
-    """What handlers receive besides the event.
+    """The context that handlers receive besides the event.
 
     Attributes:
         key_id: the key that signed the delivery.

@@ -59,7 +59,7 @@ class Acceptor:
     counters: Counters
     queue: KeyedQueue[AcceptedEvent] = attrs.field(init=False)
     restored_again: int = attrs.field(default=0, init=False)
-    """How many events were restored of which a receiver that died may have begun the handling."""
+    """The number of restored events that a receiver which died may have begun to handle."""
     _arrivals: Arrivals = attrs.field(factory=Arrivals, init=False)
     _lock: KeyedLock = attrs.field(factory=KeyedLock, init=False)
     _unfinished: dict[str, AcceptedEvent] = attrs.field(factory=dict[str, AcceptedEvent], init=False)
@@ -72,7 +72,7 @@ class Acceptor:
 
     @property
     def claimed_elsewhere(self) -> int:
-        """How many events of the inbox wait until another receiver has handled or released them, or its lease ends."""
+        """The number of events that wait until another receiver has handled or released them, or its lease ends."""
         return len(self._left)
 
     async def accept(

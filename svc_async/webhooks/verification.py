@@ -161,7 +161,7 @@ class RejectReason(StrEnum):
 
 @attrs.frozen
 class Advice:
-    """How a request is answered that is rejected for a reason, and what the reason means.
+    """The status of a rejection, its cause and the next step.
 
     Attributes:
         status: the status of the answer.

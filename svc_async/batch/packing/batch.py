@@ -54,7 +54,7 @@ ARRAY = OperationFrame("[", "]")
 
 
 class OperationGroup(Hashable, Protocol):
-    """What operations have in common; rows of equal groups share operations."""
+    """The part that operations share; rows of equal groups share operations."""
 
     @property
     def overhead(self) -> int:
@@ -126,7 +126,7 @@ class OperationBlock:
 
     @property
     def is_text(self) -> bool:
-        """Whether the users are stored as text."""
+        """True if the users are stored as text."""
         return isinstance(self.users, TextUsers)
 
     def describe(self) -> str:

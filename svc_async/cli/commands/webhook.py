@@ -243,7 +243,7 @@ def _list_what_the_service_refuses(url: str) -> list[str]:
     except ValueError:
         is_loopback = parts.hostname == "localhost"
     if is_loopback:
-        return []  # no URL to register: that of a proxy or a tunnel before it, or of a sandbox
+        return []  # no URL to register: the receiver is behind a proxy or a tunnel, or beside a sandbox
     https = [] if parts.scheme == "https" else ["the service accepts https:// only"]
     return https if parts.port is None else [*https, "the service accepts no port"]
 

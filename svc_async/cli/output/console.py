@@ -186,7 +186,7 @@ def show(*parts: Part) -> None:
 
 
 def show_list(items: Sequence[T], columns: Mapping[str, Callable[[T], object]], *, none: str = "") -> None:
-    """Print a table to stdout: a row for each item, numbers to the right. Without items, say that there are none."""
+    """Print a table to stdout, one row per item, with numbers aligned to the right; without items, print `none`."""
     if not items:
         say(none)
         return

@@ -142,7 +142,7 @@ def _delete(call: Call) -> Answer:
 
 
 def _answer(call: Call, data: dict[str, Any], *, public: bool = False) -> Answer:
-    """Answer with the number of the app's subscriptions; those of public events rest on another rule."""
+    """Answer with the number of the app's subscriptions; the creation for a public event rests on another rule."""
     meta = {"total_subscriptions": len(call.app_channels.subscriptions)}
     return Answer({"data": data, "meta": meta}, rule=("EVT-04", Basis.PUBLIC) if public else None)
 

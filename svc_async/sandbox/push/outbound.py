@@ -158,7 +158,7 @@ class DeliveryTargets:
         """Send requests to `url` to `target`.
 
         Raises:
-            WrongArgument: the target is none of the three kinds, or its address is not http on loopback.
+            WrongArgument: the target is not of one of the three kinds, or its address is not http on loopback.
         """
         self._sends[url] = self._send_to(target)
 
@@ -354,7 +354,7 @@ def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def sign(secret: str, message: bytes) -> str:
-    """Return `sha256=` and the base64 of the HMAC-SHA256 (ASM-37); the answer to a check is that of its token."""
+    """Return `sha256=` and the base64 of the HMAC-SHA256 (ASM-37); the answer to a check signs its token."""
     return "sha256=" + base64.b64encode(hmac.digest(secret.encode(), message, hashlib.sha256)).decode()
 
 

@@ -260,7 +260,7 @@ class Hub:
         """Refuse the next connections: as too many, or with a status.
 
         Raises:
-            ValueError: the status is none of an error, or the number is not at least 1.
+            ValueError: the status is not an error's, or the number is not at least 1.
         """
         if reason != "TooManyConnections" and not (type(reason) is int and reason in _ERROR_STATUSES):
             raise WrongArgument("reason", "must be 'TooManyConnections' or the status of an error, from 400 to 599")

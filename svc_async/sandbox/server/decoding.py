@@ -224,7 +224,7 @@ def decode_object(body: bytes) -> dict[str, Any]:
     """Decode a body that is a JSON object.
 
     Raises:
-        Refusal: it is no such object, is nested too deeply, or an object in it has a name twice.
+        Refusal: it is not such an object, is nested too deeply, or an object in it has a name twice.
     """
     value = decode_json(body)
     if not isinstance(value, dict):

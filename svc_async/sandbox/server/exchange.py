@@ -52,7 +52,7 @@ class Exchange:
     """One request and its answer.
 
     Attributes:
-        faults: what the faults do that strike it.
+        faults: the actions of the faults that strike it.
         closed: set when the client has disconnected or the sandbox closes.
         unreadable: why the body could not be read; it is empty then.
         response: what was sent already, by a fault or by an operation that writes its own answer.
@@ -80,7 +80,7 @@ class Exchange:
     _echo: dict[str, Any] = attrs.field(factory=dict[str, Any], init=False)
     _call: Call | None = attrs.field(default=None, init=False)
     _is_over: bool = attrs.field(default=False, init=False)
-    """Whether it ends without a reply, unless there is one already."""
+    """True if the exchange ends without a reply, unless there is one already."""
 
     async def run(self) -> Reply | None:
         """Process the request; None means that nothing is left to send."""

@@ -273,7 +273,7 @@ class Fault:
         """Refuse a batch of users because of the operations at these positions.
 
         Raises:
-            ValueError: the messages are no strings by positions.
+            ValueError: the messages are not strings by positions.
         """
         problems = _make_problems(messages, code)
 
@@ -287,7 +287,7 @@ class Fault:
         """Refuse the products at these positions of an upsert, or keys of a deletion, and process the others.
 
         Raises:
-            ValueError: the messages are no strings by positions.
+            ValueError: the messages are not strings by positions.
         """
         problems = _make_problems(messages, code)
 
@@ -396,7 +396,7 @@ class Injection:
 
     @property
     def unused(self) -> bool:
-        """Whether it struck less often than planned."""
+        """True if the fault struck less often than planned."""
         return self.struck < self.plan.expected
 
     def __str__(self) -> str:
@@ -463,7 +463,7 @@ class Plan:
 
         Args:
             fault: such as `Fault.http(503)`.
-            stage: when it strikes a request; by default, that of the fault.
+            stage: when it strikes a request; by default, the stage of the fault.
 
         Raises:
             WrongArgument: it is not a fault, there is no such stage, or the fault can never strike there, or what the
@@ -501,7 +501,7 @@ class Faults:
         """Select requests by method and by a pattern of the path.
 
         Raises:
-            ValueError: no request has such a method, or the pattern is no string.
+            ValueError: no request has such a method, or the pattern is not a string.
         """
         if str(method).upper() not in METHODS:
             raise WrongArgument("method", f"must be one of {', '.join(METHODS)}")

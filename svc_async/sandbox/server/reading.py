@@ -145,7 +145,7 @@ def read_items(
         declared: the fields that each may have.
         items: the elements of the array.
         at: the path of the array.
-        rule: the rule that an element breaks which is not an object.
+        rule: the rule for an element that is not an object.
     """
     good: list[dict[str, Any]] = []
     found: list[Finding] = []

@@ -145,7 +145,7 @@ _OPENERS: Mapping[bytes, Callable[[BinaryIO], Any]] = MappingProxyType(
         _ZSTD: _open_zstd,
     }
 )
-"""What opens the content, by the first bytes of a file; `read` may raise EOFError, OSError, zlib.error or LZMAError."""
+"""Openers by the first bytes of a file; `read` may raise EOFError, OSError, zlib.error or LZMAError."""
 _MAX_MAGIC = max(map(len, _OPENERS))
 _is_url = re.compile(r"\w+:/.*").fullmatch  # a path that a program made of a URL has one slash left
 _BLOCK = 1_048_576

@@ -1,4 +1,4 @@
-"""What families share: records with their usual operations, declarations of parameters, and references to media."""
+"""The common parts of families: records with their usual operations, parameters, references to media."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any

@@ -124,7 +124,7 @@ def add_campaign(store: Store, account_id: str, **fields: Any) -> Row:
 
 
 def add_line_item(store: Store, account_id: str, **fields: Any) -> Row:
-    """Add a line item; missing fields get a default, that of its objective if there is one."""
+    """Add a line item; missing fields get a default, the default of its objective if there is one."""
     record = {**_NEW, "id": store.ids.next("line_item", 5), **fields}
     return store["line_items"].add(account_id, _complete(record))
 
