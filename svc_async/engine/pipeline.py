@@ -202,7 +202,7 @@ class Pipeline:
                 _complete_failure(error, request, self.reader.request_id_header)
                 raise
             status = answer.status
-            if not answer.is_success and isinstance(self._parse_refusal(answer), TooManyConnections):
+            if status == _TOO_MANY_REQUESTS and isinstance(self._parse_refusal(answer), TooManyConnections):
                 status = _OK  # too many open streams are not too many requests
             slot.learn(status, answer.headers)
             if status == _TOO_MANY_REQUESTS and call.is_watched:

@@ -108,8 +108,8 @@ _BY_STATUS: Mapping[int, _Row] = MappingProxyType({
 _OTHER_4XX: _Row = (ApiError,    Outcome(Effect.NONE,  Repeat.NEVER), False)
 _OTHER_5XX: _Row = (ServerError, Outcome(Effect.MAYBE, Repeat.SAFE), False)
 
-_CLASS_BY_CODE: Mapping[tuple[int, str], type[ApiError]] = MappingProxyType({
-    (429, TooManyConnections.name): TooManyConnections,
+_BY_CODE: Mapping[tuple[int, str], tuple[type[ApiError], Outcome]] = MappingProxyType({
+    (429, TooManyConnections.name): (TooManyConnections, Outcome(Effect.NONE, Repeat.ALWAYS)),  # no limit of requests
 })
 _LATER: frozenset[str] = frozenset({"TOO_MANY_JOBS"})
 """Codes that say "later", whatever the status says."""
@@ -228,7 +228,7 @@ def _find(status: int, codes: Iterable[str | int], headers: Mapping[str, str]) -
     names = set(map(str, codes))
     other = _OTHER_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _OTHER_4XX
     error, outcome, may_say_later = _BY_STATUS.get(status, other)
-    error = next((_CLASS_BY_CODE[status, name] for name in names if (status, name) in _CLASS_BY_CODE), error)
+    error, outcome = next((_BY_CODE[status, name] for name in names if (status, name) in _BY_CODE), (error, outcome))
     if names & _LATER or (may_say_later and headers.get("retry-after", "").strip()):
         outcome = attrs.evolve(outcome, effect=Effect.NONE, repeat=Repeat.ALWAYS)
     return error, outcome

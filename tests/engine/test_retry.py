@@ -15,6 +15,7 @@ from svc_async.errors import (
     Sent,
     SvcError,
     TimedOut,
+    TooManyConnections,
     TransportError,
     UnexpectedAnswer,
     WouldWaitTooLong,
@@ -377,6 +378,12 @@ async def test_a_429_waits_at_the_governor_and_not_here(clock: VirtualClock) -> 
     await run(calls, Retries(first_wait=1, jitter=0))
 
     assert calls.waits == [0, 0]
+
+
+async def test_too_many_streams_close_no_gate_so_the_wait_is_here(clock: VirtualClock) -> None:
+    calls = Calls(clock, api_error(status=429, errors=[ErrorDetail(code=TooManyConnections.name, message="No.")]))
+    assert await run(calls, Retries(first_wait=2, jitter=0)) == "done"
+    assert calls.waits == [2]
 
 
 async def test_successes_do_not_save_up_more_than_a_full_budget(clock: VirtualClock) -> None:
