@@ -1,4 +1,4 @@
-"""The plan of a sync, and its report: what it may do and has done; no I/O."""
+"""The plan of a sync, and its report; no I/O."""
 
 import json
 from collections.abc import Mapping, Sequence

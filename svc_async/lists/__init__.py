@@ -1,1 +1,1 @@
-"""Lists of users: custom audiences and do-not-reach lists."""
+"""Lists that a caller changes: custom audiences, do-not-reach lists and the products of a catalog."""

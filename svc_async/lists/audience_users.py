@@ -3,17 +3,19 @@
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, ClassVar, Unpack
 
 import attrs
 
 from svc_async.ads.custom_audiences import USERS_BATCH, BatchCounts, BatchOperationType
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS
-from svc_async.batch.job import Job, StateLocation, TargetSpec, import_cluster, read_job
+from svc_async.batch.job import Job, StateLocation, TargetSpec, read_job
 from svc_async.batch.ledger import Ledger
 from svc_async.batch.options import AudienceSyncOptions, UserStreamOptions, UserUploadOptions
 from svc_async.batch.plan import PARTS, SyncReport
 from svc_async.batch.report import Report
+from svc_async.batch.settings import Reading
 from svc_async.batch.uploader import Receipts
 from svc_async.clock import months_after
 from svc_async.lists.members import Members, open_members
@@ -22,7 +24,6 @@ from svc_async.lists.user_list import UserList
 from svc_async.sync.audience import AudienceTarget, MemberRows
 from svc_async.sync.ledger import PartJob
 from svc_async.sync.snapshot import Snapshot
-from svc_async.sync.state import check_shared
 from svc_async.sync.sync import run_sync
 from svc_async.users.encoding import EncodedSlices
 from svc_async.users.identifiers import IDENTIFIERS
@@ -177,18 +178,20 @@ class AudienceUsers(UserList[BatchCounts]):
         return self._sync(job, members) if job.operation == "sync" else self._run(job, members, ledger)
 
     async def _sync(self, job: Job, members: Any, lifetime: timedelta | None = None) -> SyncReport:
-        opening = self._open_snapshot(members, job)
-        del members
-        return await run_sync(
+        running = run_sync(
             job,
-            opening,
+            members,
+            partial(self._open_snapshot, reading=job.reading),
             lambda snapshot, spill: AudienceTarget(
                 send_part=self._send_part, snapshot=snapshot, spill=spill, lifetime=lifetime, settings=job.settings
             ),
+            parameter="members",
             name=f"audience {self.account_id} {self.custom_audience_id} at {self._host}",
             sender=self._sender,
             requests=dict.fromkeys(PARTS, self._build_request()),
         )
+        del members
+        return await running
 
     async def _send_part(
         self,
@@ -208,15 +211,9 @@ class AudienceUsers(UserList[BatchCounts]):
         return await self._run(job, members, part.ledger)
 
     @asynccontextmanager
-    async def _open_snapshot(self, members: Any, job: Job) -> AsyncGenerator[Snapshot]:
-        """Open the members of a sync, here or on a cluster."""
-        if job.cluster is not None:
-            check_shared(job.state)
-            async with import_cluster("snapshot").open_snapshot(job.name_files("members", members)) as snapshot:
-                yield snapshot
-        else:
-            async with open_members(members, self._rules.identifiers) as rows:
-                yield MemberRows(rows, job.reading)
+    async def _open_snapshot(self, members: Any, *, reading: Reading) -> AsyncGenerator[Snapshot]:
+        async with open_members(members, self._rules.identifiers) as rows:
+            yield MemberRows(rows, reading)
 
     def stream(
         self,

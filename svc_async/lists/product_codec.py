@@ -33,7 +33,6 @@ __all__ = [
     "PRODUCT_GROUP",
     "CheckFirst",
     "Encode",
-    "IterableProducts",
     "ProductGroup",
     "ProductRows",
     "check_first",

@@ -98,7 +98,7 @@ class Upserts(_CatalogDestination):
                 for index, result in enumerate(found)
                 if result is not None and result.status == ProductUpsertStatus.ERROR
             },
-            # Unspecified: what another status means than the four; such a product is sent again, and fails at last.
+            # Unspecified: the meaning of a fifth status; such a product is sent again, and fails in the end.
             [index for index, result in enumerate(found) if result is None or result.status not in _FINAL],
         )
 

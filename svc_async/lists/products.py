@@ -15,7 +15,7 @@ import attrs
 
 from svc_async.ads.products import CatalogProducts, ProductUpsertResult, ProductUpsertResults
 from svc_async.batch.destination import Destination
-from svc_async.batch.job import ClusterRunner, Job, Operation, StateLocation, TargetSpec, import_cluster, read_job
+from svc_async.batch.job import ClusterRunner, Job, Operation, StateLocation, TargetSpec, read_job
 from svc_async.batch.ledger import Ledger
 from svc_async.batch.options import StreamOptions, SyncOptions, UploadOptions
 from svc_async.batch.plan import SyncReport
@@ -43,7 +43,6 @@ from svc_async.sync.catalog import CatalogTarget
 from svc_async.sync.ledger import PartJob
 from svc_async.sync.product_slices import ListedProducts
 from svc_async.sync.snapshot import Snapshot
-from svc_async.sync.state import check_shared
 from svc_async.sync.sync import run_sync
 from svc_async.value_rules import PLAIN_FUNCTION, or_none
 from svc_async.wire.route import Surface
@@ -186,7 +185,8 @@ class Products(CatalogProducts):
     async def _sync(self, job: Job, products: Any) -> SyncReport:
         return await run_sync(
             job,
-            self._open_snapshot(products, job),
+            products,
+            self._open_snapshot,
             lambda snapshot, spill: CatalogTarget(
                 list_products=self.list,
                 send_products=lambda rows, on_result, part: self._upsert(
@@ -198,6 +198,7 @@ class Products(CatalogProducts):
                 accepts=partial(is_valid, encode=self._encode),
                 settings=job.settings,
             ),
+            parameter="products",
             name=f"catalog {self.product_catalog_id} at {self._host}",
             sender=self._pipeline,
             requests={part: build(product_catalog_id=self.product_catalog_id) for part, build in SYNC_ROUTES.items()},
@@ -208,15 +209,9 @@ class Products(CatalogProducts):
         return Job(target=self._target, operation=operation, settings=part.settings, observers=part.observers)
 
     @asynccontextmanager
-    async def _open_snapshot(self, products: Any, job: Job) -> AsyncGenerator[Snapshot]:
-        """Open the products of a sync, here or on a cluster."""
-        if job.cluster is not None:
-            check_shared(job.state)
-            async with import_cluster("snapshot").open_snapshot(job.name_files("products", products)) as snapshot:
-                yield snapshot
-        else:
-            async with open_products(products) as rows:
-                yield ListedProducts(rows, self._check_first)
+    async def _open_snapshot(self, products: Any) -> AsyncGenerator[Snapshot]:
+        async with open_products(products) as rows:
+            yield ListedProducts(rows, self._check_first)
 
     def stream(self, products: ProductRows, **options: Unpack[StreamOptions]) -> Receipts[ProductUpsertResults]:
         """Create or change products, and iterate over the receipts as they come; `report` is available at any time.

@@ -60,11 +60,14 @@ class MemberRows(Snapshot):
     async def slices(self) -> AsyncGenerator[SnapshotSlice, None]:
         """Encode them, a slice at a time; see `Snapshot`."""
         encoder, table = MemberEncoder(**attrs.asdict(self.reading)), self.members
-        names = table.names if isinstance(table, Columns) else table.columns if isinstance(table, Rows) else None
+        names: Sequence[str] | None = None
+        rows: Any = table
+        if isinstance(table, Columns):
+            names, rows = table.names, table.batches
+        elif isinstance(table, Rows):
+            names, rows = table.columns, table.rows
+        rows = require_replayable("members", rows)
         hash_: Callable[[Sequence[Any]], UserColumns] = (encoder if names is None else encoder.for_rows(names)).hash
-        rows: Iterable[Any] = require_replayable(
-            "members", table.batches if isinstance(table, Columns) else table.rows if isinstance(table, Rows) else table
-        )
         is_first = names is None
         async with aclosing(slice_rows(table if isinstance(table, Columns) else rows)) as parts:
             async for part in parts:

@@ -1,5 +1,6 @@
 """Slices of products: what a sync compares of them, and the products as they are sent."""
 
+import json
 import pickle
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -50,7 +51,8 @@ def pack_products(products: Iterable[Product | Mapping[str, Any]]) -> SnapshotSl
     rows = [*products]
     try:
         content = pickle.dumps(rows)
-    except Exception:  # noqa: BLE001 - whatever a value raises that cannot be pickled
+        pickle.loads(content)  # noqa: S301 - written above; what cannot be read back would end the sync later
+    except Exception:  # noqa: BLE001 - whatever a value raises that cannot be pickled and read back
         content = pickle.dumps([*map(_make_plain, rows)])
     return SnapshotSlice(len(rows), _list_entries(rows), content)
 
@@ -63,12 +65,11 @@ def unpack_products(slices: Iterable[tuple[bytes, range, Sequence[int]]]) -> Ite
 
 
 def _make_plain(product: Product | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a product as values for JSON, which can be pickled; if it has none, what fails as it would."""
+    """Return a product as values for JSON, which can be pickled; one without a form in JSON is a row that fails."""
     if isinstance(product, UnparsedRow):
         return product
     try:
-        plain: Mapping[str, Any] = to_plain(product)
-        pickle.dumps(plain)
+        plain: Mapping[str, Any] = json.loads(json.dumps(to_plain(product), allow_nan=False))
     except Exception:  # noqa: BLE001 - as above
         return UnparsedRow("must contain only values that JSON can represent", find_id(product))
     return plain

@@ -51,10 +51,11 @@ class Snapshot(abc.ABC):
 
 
 def require_replayable(parameter: str, rows: Iterable[T] | AsyncIterable[T]) -> Iterable[T]:
-    """Return rows that can be iterated again: the call is repeated to finish a sync, and each time they are all.
+    """Return rows that can be iterated again: a call that is repeated to finish a sync needs all of them.
 
     Raises:
-        InvalidArgument: they cannot; an iterator would be empty the next time, and all rows would be removed.
+        InvalidArgument: the rows can be read only once; an iterator would be empty the next time, and all would be
+            removed.
     """
     if isinstance(rows, Iterator) or not isinstance(rows, Iterable):
         raise InvalidArgument(parameter, "must be a file, or a list or another iterable that can be read again")

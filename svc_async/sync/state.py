@@ -181,7 +181,7 @@ class SyncState:
         soon: datetime,
         quarantine: float = 0.0,
         replace: bool = False,
-        find_linked: FindLinked | None = None,
+        find_linked: FindLinked,
         keep_unread: bool = False,
         on_settled: OnPage = _ignore_page,
         on_compared: OnPage = _ignore_page,
@@ -197,7 +197,7 @@ class SyncState:
             quarantine: for how many seconds requests of an earlier run may still take effect.
             replace: whether a row that the list may have with another content is removed before it is sent, because
                 sending only adds.
-            find_linked: finds rows that the removal of others removes as well; None if there are none.
+            find_linked: finds rows that the removal of others removes as well.
             keep_unread: whether nothing is removed if the snapshot has a row whose key cannot be read: it may be what
                 would be removed.
             on_settled: called with each page to which outcomes of an earlier run are applied.
@@ -366,7 +366,7 @@ class SyncState:
             self._outcomes.clear()
             await self._records.shrink()
 
-    async def _compare_pages(self, comparison: Comparison, find_linked: FindLinked | None, on_page: OnPage) -> Plan:
+    async def _compare_pages(self, comparison: Comparison, find_linked: FindLinked, on_page: OnPage) -> Plan:
         pages, found = self._about.pages, Counter[Reason]()
         rows = max(self._about.rows, len(comparison.selection.codes))
         comparison.pages = min(max(pages, count_pages(rows)), comparison.spill.buckets)
@@ -382,7 +382,7 @@ class SyncState:
             present += delta.present
             late_removals |= delta.late_removals
             removals.update(delta.count_removals())
-        if comparison.is_linked and find_linked is not None and removals.total():
+        if comparison.is_linked and removals.total():
             found["linked"] = await select_linked(comparison, self._records, pages, find_linked)
         if comparison.is_linked and (late_removals or removals["later"]):
             comparison.selection.defer()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from svc_async.batch.job import Job
+from svc_async.batch.job import Job, import_cluster
 from svc_async.batch.plan import STAGES, Part, Plan, Stage, SyncReport
 from svc_async.batch.recovery import summarize
 from svc_async.batch.report import JobPhase, Progress, Report, Wait
@@ -26,7 +26,7 @@ from svc_async.errors import BatchError, Sent, SvcError
 from svc_async.sync.entries import Entries, Removal, SelectRows
 from svc_async.sync.ledger import PartJob, SyncLedger, notify, read_clocks
 from svc_async.sync.snapshot import SliceSpill, Snapshot
-from svc_async.sync.state import OnPage, Removals, SyncState, check_location, open_sync_state
+from svc_async.sync.state import OnPage, Removals, SyncState, check_location, check_shared, open_sync_state
 from svc_async.wire.route import Request
 
 __all__ = ["SyncTarget", "run_sync"]
@@ -114,7 +114,7 @@ class SyncTarget(abc.ABC):
     def find_invalid(self, select: SelectRows) -> AsyncIterator[int]:
         """Yield which of the rows to send break a rule, of those that have a key; positions count all of them.
 
-        Asked of lists that remove for good; rows of others are checked as they are read.
+        It is called only for lists that remove for good; rows of others are checked as they are read.
         """
         raise NotImplementedError
 
@@ -129,9 +129,11 @@ class SyncTarget(abc.ABC):
 
 async def run_sync(
     job: Job,
-    opening: AbstractAsyncContextManager[Snapshot],
+    rows: Any,
+    open_here: Callable[[Any], AbstractAsyncContextManager[Snapshot]],
     create: Callable[[Snapshot, SliceSpill], SyncTarget],
     *,
+    parameter: str,
     name: str,
     sender: Pipeline,
     requests: Mapping[Part, Request[Any]],
@@ -140,13 +142,21 @@ async def run_sync(
 
     Args:
         job: the job.
-        opening: opens the rows of its source.
+        rows: the rows of its source.
+        open_here: opens them in this process; on a cluster, the workers read them.
         create: returns the list, given its rows and what keeps them until they are sent.
+        parameter: the argument that gives the rows.
         name: the list and its host.
         sender: what the list sends its requests with.
         requests: a request like those of each part.
     """
     state = check_location(job.state)
+    if job.cluster is None:
+        opening = open_here(rows)
+    else:
+        check_shared(state)
+        opening = import_cluster("snapshot").open_snapshot(job.name_files(parameter, rows))
+    del rows  # they must not be among the locals of a traceback
     async with opening as snapshot, open_sync_state(state, name) as store:
         with SliceSpill(store.folder) as spill:
             return await Sync(

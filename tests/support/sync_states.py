@@ -1,7 +1,7 @@
 """Snapshots of whole numbers for tests of sync states: a row is a key and a content."""
 
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +11,7 @@ import pytest
 
 from svc_async.batch.plan import Plan, Stage
 from svc_async.store.file import FileLocation
-from svc_async.sync.entries import Entries, Removal
+from svc_async.sync.entries import Entries, Removal, SelectRows
 from svc_async.sync.sending import ClockReading
 from svc_async.sync.state import FORMAT, SyncState
 
@@ -24,6 +24,7 @@ __all__ = [
     "OpenState",
     "Snapshot",
     "compare",
+    "find_none",
     "key_of",
     "list_removals",
     "make_entries",
@@ -111,6 +112,12 @@ async def read_rows(snapshot: Snapshot, *, slice_rows: int = 2, **how: Any) -> A
         yield make_entries(rows[first : first + slice_rows], first=first, **how)
 
 
+def find_none(removals: Sequence[Removal], select: SelectRows) -> Iterator[int]:
+    """Find no rows that the removal of others removes as well."""
+    del removals, select
+    return iter(())
+
+
 async def compare(
     state: SyncState,
     snapshot: Snapshot,
@@ -127,6 +134,7 @@ async def compare(
     return await state.compare(
         read_rows(snapshot, **how),
         now=ClockReading(now, monotonic, boot),
+        find_linked=find_none,
         soon=now + soon,
         quarantine=quarantine,
         replace=replace,

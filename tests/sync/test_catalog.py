@@ -1,7 +1,7 @@
 import json
 from collections.abc import AsyncIterator
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -222,6 +222,22 @@ async def test_products_may_be_mappings_or_records(catalog: Catalog) -> None:
 async def test_products_that_can_be_read_only_once_are_refused(catalog: Catalog) -> None:
     with pytest.raises(InvalidArgument, check=has(parameter="products")):
         await catalog.products.sync(iter([{"id": "a"}]), state=catalog.state)
+
+
+class Money(str):
+    """A text that can be pickled and not be read back."""
+
+    __slots__ = ()
+
+    def __new__(cls, amount: str, currency: str) -> Self:
+        return super().__new__(cls, f"{amount} {currency}")
+
+
+async def test_a_value_that_cannot_be_read_back_is_sent_as_what_it_is_in_json(catalog: Catalog) -> None:
+    rows: list[Any] = [{**mapping("a"), "price": Money("9.90", "EUR")}]
+    report = await catalog.products.sync(rows, state=catalog.state)
+    assert report.sent.accepted == 1
+    assert await catalog.held() == {"a": "9.90 EUR"}
 
 
 async def test_a_product_without_a_form_in_json_fails_by_itself(catalog: Catalog) -> None:

@@ -22,6 +22,7 @@ from tests.support.sync_states import (
     OpenState,
     Snapshot,
     compare,
+    find_none,
     key_of,
     list_removals,
     make_entries,
@@ -338,7 +339,13 @@ async def test_pages_are_announced_as_they_are_compared(open_state: OpenState) -
     rows, pages = dict.fromkeys(range(200), 1), list[tuple[int, int]]()
     async with open_state() as state:
         await sync(state, rows)
-        await state.compare(read_rows(rows), now=SENT_AT, soon=NOW, on_compared=lambda *each: pages.append(each))
+        await state.compare(
+            read_rows(rows),
+            now=SENT_AT,
+            soon=NOW,
+            find_linked=find_none,
+            on_compared=lambda *each: pages.append(each),
+        )
     assert pages == [(number, len(pages)) for number in range(len(pages))]
     assert len(pages) > 1
 
@@ -352,7 +359,7 @@ async def test_memory_is_flat(open_state: OpenState) -> None:
     async with open_state() as state:
         for _ in range(2):
             with limit_memory(12):
-                plan = await state.compare(many(51_200), now=SENT_AT, soon=NOW)
+                plan = await state.compare(many(51_200), now=SENT_AT, soon=NOW, find_linked=find_none)
                 await state.begin(expires=NOW + YEAR)
                 assert (
                     sum(len(state.find_upserts(range(n, n + 512), "now")) for n in range(0, 51_200, 512))
@@ -361,4 +368,4 @@ async def test_memory_is_flat(open_state: OpenState) -> None:
                 for first in range(0, plan.upserts, 512):
                     state.record_accepted("upserts", range(first, first + 512))
                 await state.settle()
-        assert (await state.compare(many(51_200), now=SENT_AT, soon=NOW)).unchanged == 51_200
+        assert (await state.compare(many(51_200), now=SENT_AT, soon=NOW, find_linked=find_none)).unchanged == 51_200

@@ -119,9 +119,8 @@ def _parse(name: str, records: JournalRecords, *, is_running: bool) -> JournalRe
         return record
     state = records.load("job", 0, JobState)
     intents = [*records.load_intents()]
-    sent = [intent for intent in intents if intent.sent_at is not None]
     doubts = sorted(
-        (Doubt(len(intent.positions), _to_datetime(intent.sent_at or 0.0)) for intent in sent),
+        (Doubt(len(each.positions), _to_datetime(each.sent_at)) for each in intents if each.sent_at is not None),
         key=lambda doubt: doubt.sent_at,
     )
     counts, failures = state.count_rows(in_doubt=sum(doubt.rows for doubt in doubts)), records.load_failures()

@@ -136,9 +136,9 @@ class _LinkedRows:
     def search(self) -> None:
         """Look for the removals that were added and not looked for."""
         if self._removals:
-            marks = self._candidates
+            candidates = self._candidates
             found = self._find(
-                self._removals, lambda rows: [*compress(range(len(rows)), marks[rows.start : rows.stop])]
+                self._removals, lambda rows: [*compress(range(len(rows)), candidates[rows.start : rows.stop])]
             )
             _mark(self.marks, found, 1)
             self._removals = []

@@ -41,7 +41,7 @@ from svc_async.sync.pages.planned import PlannedPage
 from svc_async.sync.pages.spill import ServiceKeys
 from svc_async.sync.sending import SendingNote
 
-__all__ = ["ABOUT", "About", "PageWriter", "RecordedOutcome", "StateRecords"]
+__all__ = ["ABOUT", "About", "PageWriter", "StateRecords"]
 
 T = TypeVar("T")
 

@@ -150,9 +150,11 @@ class Spill:
                 if has_name(entries.kinds[row]):
                     rests[REST_SIZE * row : REST_SIZE * (row + 1)] = _LOCATION.pack(first, end - first)
         records, table = encode_records(entries, rests), self._table
-        heads: Sequence[int] = records[::RECORD_SIZE]  # the first byte of each key, or as a number the first two
-        if self.buckets > _BYTES:
-            heads = unpack_numbers("H", memoryview(records).cast("H")[:: RECORD_SIZE // 2].tobytes())
+        heads: Sequence[int] = (  # the first byte of each key, or as a number the first two
+            records[::RECORD_SIZE]
+            if self.buckets <= _BYTES
+            else unpack_numbers("H", memoryview(records).cast("H")[:: RECORD_SIZE // 2].tobytes())
+        )
         for head, record in zip(heads, split_columns(records, f"{RECORD_SIZE}s"), strict=True):
             table[head](record)
         self._listed += len(entries.positions)
