@@ -35,8 +35,8 @@
 
 Which status raises which class, and what a failure means, is in `wire/outcome.py`.
 
-What to do about an error of the caller is a `Hint`, which `str(error)` adds to the message; an interface may have words
-of its own for it, as the command does.
+An error of the caller may have a `Hint`, the next step, which `str(error)` adds to the message; an interface may have
+words of its own for it, as the command does.
 
 Messages have no secret or value that was sent: they name parameters, codes and positions, and quote the service's own
 words, except those about refused operations, which may repeat what a row contains.

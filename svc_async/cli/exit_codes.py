@@ -81,6 +81,7 @@ _ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
     }
 )
 _TRY = "or try without credentials: `svc-async demo`, or --sandbox where a command has it"
+_SET_CREDENTIALS = f"set the SVC_* variables, name a profile with --profile, {_TRY}"
 _IN_THE_COMMAND: Mapping[Hint, str] = MappingProxyType(
     {
         Hint.NAME_THE_COLUMNS: "name the columns with --columns email,phone",
@@ -100,12 +101,15 @@ _IN_THE_COMMAND: Mapping[Hint, str] = MappingProxyType(
         Hint.USE_A_FEED: "XML is for products: `svc-async catalog`",
         Hint.DOWNLOAD_IT: "download it, or read it from a pipe, as in `curl URL | svc-async audience upload -`",
         Hint.GIVE_ONE_FILE: "the shell expands a pattern that is not quoted; give one file at a time",
-        Hint.SET_CREDENTIALS: f"set the SVC_* variables, name a profile with --profile, {_TRY}",
+        Hint.SET_CREDENTIALS: _SET_CREDENTIALS,
+        Hint.NAME_THE_PROFILE: _SET_CREDENTIALS,  # of `auth login`, which may make that profile
         Hint.STORE_A_PROFILE: (
-            f"`svc-async auth login` makes it; or name another with --profile, set the SVC_* variables, {_TRY}"
+            "`svc-async auth login --profile NAME` makes it; or name another with --profile, set the SVC_* variables, "
+            f"{_TRY}"
         ),
         Hint.GIVE_A_USER: (
-            "`svc-async auth login` gets one, and `svc-async auth whoami` shows which credentials a command uses"
+            "`svc-async auth login`, with --profile for a named profile, gets one, and `svc-async auth whoami` shows "
+            "which credentials a command uses"
         ),
         Hint.GIVE_AN_APP: "set SVC_CONSUMER_KEY and SVC_CONSUMER_SECRET, or SVC_BEARER_TOKEN",
         Hint.LIST_ACCOUNTS: "`svc-async accounts list` shows yours, and --sandbox tries the command without any",
@@ -189,8 +193,9 @@ def explain(error: SvcError) -> str:
         problem = f"{_OPTIONS.get(error.parameter, error.parameter)} {error.rule}"
     elif isinstance(error, UnusableFile):
         # A file that is in use is called what it is: no option needs to have named it.
-        known = error.parameter.replace("_", " ") if error.repeatable else error.parameter
-        problem = f"{known if error.repeatable else _OPTIONS.get(known, known)} {error.path} {error.problem}"
+        option = _OPTIONS.get(error.parameter, error.parameter)
+        name = error.parameter.replace("_", " ") if error.repeatable else option
+        problem = f"{name} {error.path} {error.problem}"
     advice = _find_advice(error)
     return f"{problem}; {advice}" if advice else problem
 

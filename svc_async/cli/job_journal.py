@@ -15,7 +15,7 @@ from svc_async.batch.journal.file import Journals
 from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.journal.record import JournalRecord
 from svc_async.cli.options import JournalFlags, RunFlags, absolute
-from svc_async.cli.sessions import in_state, require_state
+from svc_async.cli.sessions import require_state, run_in
 from svc_async.clock import SystemClock
 from svc_async.errors import InvalidArgument, SvcError, UnusableFile
 from svc_async.session import Session
@@ -142,7 +142,7 @@ def read_state_job(state: SharedState, job: str) -> JournalRecord | None:
         StateUnavailable: its database cannot be reached.
         UnusableState: a journal is damaged.
     """
-    return in_state(state, lambda state: find_job(state, job))
+    return run_in(state, lambda state: find_job(state, job))
 
 
 async def find_job(state: SharedState, job: str) -> JournalRecord | None:
@@ -190,7 +190,7 @@ class JobJournal:
 
     def _read(self, run: RunFlags) -> JournalRecord | None:
         if (job := self.job) is not None:
-            return in_state(require_state(run.state_url, run.profile), lambda state: state.journal(job).find())
+            return run_in(require_state(run.state_url, run.profile), lambda state: state.journal(job).find())
         if self.path is None:
             return None
         if self.path.is_dir():

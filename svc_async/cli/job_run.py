@@ -239,6 +239,7 @@ class _CommandRun:
             limits.append(find_job_limit(self.job.target.kind, "remove"))
         watch.display.follow(session.governor, limits)
         if not self.journal.is_finished:
+            _ = session.accounts  # an app is refused before the file is read
             watch.display.begin("checking")
             await self.source.check()
             if (unused := describe_unused(self.job, self.source)) and not self.options.as_json:

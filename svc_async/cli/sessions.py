@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from svc_async import profiles
@@ -17,42 +18,28 @@ __all__ = [
     "find_shadowed_profile",
     "find_signing_key",
     "find_state",
-    "in_session",
-    "in_state",
     "open_embedded_state",
     "open_session",
     "require_state",
+    "run_in",
     "session_from",
 ]
 
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
-def in_session(profile: str | None, work: Callable[[Session], Awaitable[T]]) -> T:
-    """Open the session of a command, and return the result of what is done in it.
+def run_in(opening: AbstractAsyncContextManager[S], work: Callable[[S], Awaitable[T]]) -> T:
+    """Open a session, a shared state or a journal, and return the result of the work in it.
 
     Raises:
         Interrupted: a signal arrived.
     """
 
     async def do() -> T:
-        async with open_session(profile) as session:
-            return await work(session)
-
-    return run_coroutine(do())
-
-
-def in_state(state: SharedState, work: Callable[[SharedState], Awaitable[T]]) -> T:
-    """Open a shared state, and return the result of what is done in it.
-
-    Raises:
-        Interrupted: a signal arrived.
-    """
-
-    async def do() -> T:
-        async with state:
-            return await work(state)
+        async with opening as opened:
+            return await work(opened)
 
     return run_coroutine(do())
 

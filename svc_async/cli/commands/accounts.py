@@ -9,7 +9,7 @@ from svc_async.ads.accounts import Account
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import JsonFlag
 from svc_async.cli.output.console import count, say, show_json, show_list
-from svc_async.cli.sessions import in_session
+from svc_async.cli.sessions import open_session, run_in
 from svc_async.session import Session
 from svc_async.wire.writing import to_json
 
@@ -33,7 +33,7 @@ def list_accounts(*, profile: str | None = None, as_json: JsonFlag = False) -> i
         profile: Use the credentials and hosts of this profile, not SVC_* variables.
         as_json: Print only JSON.
     """
-    accounts, unreadable = in_session(profile, _fetch)
+    accounts, unreadable = run_in(open_session(profile), _fetch)
     if as_json:
         show_json(json.loads(to_json({"accounts": accounts, "unreadable": unreadable})))
     elif accounts or not unreadable:

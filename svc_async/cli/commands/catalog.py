@@ -104,15 +104,15 @@ def list_products(*, catalog: str | None = None, profile: str | None = None, as_
     """
     if catalog is None:
         raise InvalidArgument("--catalog", "must be given")
-    from svc_async.cli.sessions import in_session  # noqa: PLC0415 - likewise
-    from svc_async.sync.catalog import list_names  # noqa: PLC0415 - help needs no engine
+    from svc_async.cli.sessions import open_session, run_in  # noqa: PLC0415 - help needs no engine
+    from svc_async.sync.catalog import list_names  # noqa: PLC0415 - likewise
 
     async def fetch(session: "Session") -> Iterable[Mapping[str, Any]]:
         products = [product async for product in list_names(session.product_catalog(catalog).products.list)]
         # The first of a group comes twice.
         return {each.get("product_key") or each.get("id"): each for each in products}.values()
 
-    products = [{name: each.get(name) for name in _NAMES} for each in in_session(profile, fetch)]
+    products = [{name: each.get(name) for name in _NAMES} for each in run_in(open_session(profile), fetch)]
     if as_json:
         show_json({"products": products})
         return Exit.DONE

@@ -5,6 +5,7 @@ import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,8 +32,7 @@ from svc_async.cli.job_page import (
 from svc_async.cli.options import Flag, JournalFlags, JsonFlag, RunFlags, StateUrl, absolute, check_port
 from svc_async.cli.outcome import check_report, write_json_report, write_report
 from svc_async.cli.output.console import Part, count, format_duration, say, show, show_item, show_json, show_list
-from svc_async.cli.sessions import in_state, require_state
-from svc_async.cli.signals import run_coroutine
+from svc_async.cli.sessions import require_state, run_in
 from svc_async.cli.upload_command import start
 from svc_async.cli.watch import ReadJournal, follow, open_file, open_state
 from svc_async.clock import SystemClock
@@ -127,7 +127,7 @@ def list_(
         as_json: Print only JSON.
     """
     state = require_state(state_url, profile, embedded=embedded, purpose=_TO_LIST)
-    jobs = in_state(state, lambda state: list_journals(state.database))
+    jobs = run_in(state, lambda state: list_journals(state.database))
     if as_json:
         names = ("state", "accepted", "owner")
         show_json(
@@ -223,12 +223,8 @@ def watch(
         if open_ and not await asyncio.to_thread(webbrowser.open, url):
             say(f"No browser was found; open {url}")
 
-    async def follow_until_stopped() -> JournalRecord:
-        async with journal as read:
-            return await follow(read, port=port, on_open=announce)
-
     try:
-        record = run_coroutine(follow_until_stopped())
+        record = run_in(journal, partial(follow, port=port, on_open=announce))
     except Interrupted:
         return Exit.DONE
     _show_status(record, as_json=as_json)

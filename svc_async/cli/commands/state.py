@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import Flag, JsonFlag, StateUrl
 from svc_async.cli.output.console import count, format_duration, say, show, show_json, show_list
-from svc_async.cli.sessions import find_state, in_state, open_embedded_state
+from svc_async.cli.sessions import find_state, open_embedded_state, run_in
 from svc_async.errors import InvalidArgument
 from svc_async.printable import clean
 from svc_async.state import SharedState
@@ -48,7 +48,7 @@ def check(*, options: StateOptions = _OPTIONS) -> int:
 
     Nothing is created or changed. The exit code is 1 if it cannot be reached or its tables are of another version.
     """
-    report = in_state(_open(options), lambda state: state.check())
+    report = run_in(_open(options), lambda state: state.check())
     if options.as_json:
         show_json(report.to_dict())
     else:
@@ -66,7 +66,7 @@ def migrate(*, options: StateOptions = _OPTIONS) -> int:
     async def check(state: SharedState) -> tuple[tuple[int, ...], StateReport]:
         return tuple(state.migrated), await state.check()
 
-    applied, report = in_state(_open(options, migrate=True), check)
+    applied, report = run_in(_open(options, migrate=True), check)
     if options.as_json:
         show_json({"version": report.version, "applied": list(applied)})
     elif applied:
@@ -91,7 +91,7 @@ def prune(
     """
     if older_than < timedelta():
         raise InvalidArgument("--older-than", "must not be negative")
-    report = in_state(_open(options), lambda state: state.prune(older_than=older_than))
+    report = run_in(_open(options), lambda state: state.prune(older_than=older_than))
     if options.as_json:
         show_json(report.to_dict())
     else:

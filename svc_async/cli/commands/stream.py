@@ -12,7 +12,7 @@ from cyclopts import App
 from svc_async.cli.exit_codes import Exit, Interrupted, explain
 from svc_async.cli.options import JsonFlag
 from svc_async.cli.output.console import print_error, say, show, show_item
-from svc_async.cli.sessions import in_session
+from svc_async.cli.sessions import open_session, run_in
 from svc_async.errors import SvcError
 from svc_async.session import Session
 from svc_async.streams.recovery import Gap, GapRecovery
@@ -44,7 +44,7 @@ def tail(name: Name, /, *, profile: str | None = None, as_json: JsonFlag = False
         as_json: Print each event as one line of JSON: its result is the event as it was received.
     """
     try:
-        in_session(profile, partial(_follow, name=name, as_json=as_json))
+        run_in(open_session(profile), partial(_follow, name=name, as_json=as_json))
     except Interrupted:
         say("The stream is closed.")
     return Exit.DONE

@@ -17,7 +17,7 @@ from svc_async._version import __version__
 from svc_async.cli.exit_codes import Exit, Interrupted
 from svc_async.cli.options import JsonFlag, check_port, describe_listening
 from svc_async.cli.output.console import print_error, say, show, show_item, show_json
-from svc_async.cli.sessions import find_signing_key, in_session
+from svc_async.cli.sessions import find_signing_key, open_session, run_in
 from svc_async.cli.signals import run_coroutine
 from svc_async.clock import SystemClock
 from svc_async.engine.transport import Timeouts, Transport, WireRequest
@@ -82,7 +82,7 @@ def register(
         raise InvalidArgument("--user", "must be the id of a user, a string of digits")
     check_url(url)
     wanted = _Registration(url, tuple(dict.fromkeys(event or ())), user, move)
-    webhook, was_checked, subscriptions = in_session(profile, wanted.ensure)
+    webhook, was_checked, subscriptions = run_in(open_session(profile), wanted.ensure)
     if as_json:
         facts: dict[str, object] = {"webhook_id": webhook.id, "url": webhook.url, "valid": webhook.valid}
         facts["checked"] = was_checked

@@ -192,7 +192,7 @@ def show_list(items: Sequence[T], columns: Mapping[str, Callable[[T], object]], 
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading, read in columns.items():
-        table.add_column(heading, justify="right" if isinstance(read(items[0]), int) else "left")
+        table.add_column(heading, justify="right" if any(isinstance(read(item), int) for item in items) else "left")
     for item in items:
         found = (read(item) for read in columns.values())
         table.add_row(*(f"{each:,}" if isinstance(each, int) else clean(str(each or "")) for each in found))
