@@ -12,7 +12,7 @@ import pytest
 
 from svc_async.errors import BadRequest, InvalidArgument
 from svc_async.events.models import Event
-from svc_async.printable import clean_lines
+from svc_async.printable import clean, clean_lines
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.session import Session
 from svc_async.webhooks import NotHandled, SigningKey, WebhookReceiver
@@ -53,7 +53,7 @@ class HandlerFailures:
 
     def add(self, event: Event | None, error: BaseException) -> object:
         """Describe an exception, with its traceback unless it says all."""
-        subject = f"the event {event.event_type}" if event else "a delivery"
+        subject = f"the event {clean(event.event_type)}" if event else "a delivery"
         self._texts.append(clean_lines(_describe(subject, error)))
         return None if self._on_error is None else self._on_error(event, error)
 
@@ -65,9 +65,9 @@ class HandlerFailures:
 
 def _describe(subject: str, error: BaseException) -> str:
     if isinstance(error, NotHandled):
-        return f"{subject} was not handled: {error}"
+        return f"{subject} was not handled: {clean(str(error))}"
     if isinstance(error, pytest.skip.Exception):
-        return f"a handler called pytest.skip() for {subject}, which skips no test from there: {error}"
+        return f"a handler called pytest.skip() for {subject}, which skips no test from there: {clean(str(error))}"
     is_brief = isinstance(error, pytest.fail.Exception) and not error.pytrace
     text = str(error) if is_brief else "".join(traceback.format_exception(error)).rstrip()
     return f"a handler or a store of the receiver failed for {subject}:\n{text}"

@@ -19,7 +19,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeVar
@@ -167,7 +167,10 @@ class VirtualClock:
 
     def __init__(self, start: datetime | str = "2026-06-10T12:00:00Z", *, mode: _Mode = "manual") -> None:
         check_kind("mode", _Mode, mode)
-        moment: Any = datetime.fromisoformat(start) if isinstance(start, str) else start
+        moment: Any = start
+        if isinstance(start, str):
+            with suppress(ValueError):
+                moment = datetime.fromisoformat(start)
         if not isinstance(moment, datetime) or moment.tzinfo is None:
             raise WrongArgument("start", "must be a time with a time zone, such as 2026-06-10T12:00:00Z")
         self.mode = mode

@@ -22,11 +22,15 @@ class WrongArgument(ValueError):
 
     Attributes:
         parameter: its name.
+        rule: the rule that it breaks.
     """
 
     def __init__(self, parameter: str, rule: str) -> None:
-        super().__init__(f"{parameter} {rule}")
-        self.parameter = parameter
+        super().__init__(parameter, rule)  # with both, it can be copied and pickled
+        self.parameter, self.rule = parameter, rule
+
+    def __str__(self) -> str:
+        return f"{self.parameter} {self.rule}"
 
 
 def check_kind(name: str, kind: Any, value: object) -> None:

@@ -495,6 +495,8 @@ class AsgiApp:
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close"})
+        elif scope["type"] != "http":  # which ASGI has an application refuse
+            raise NotImplementedError("the receiver serves HTTP only")
         else:
             if self.path is not None and _find_mounted_path(scope) != self.path:
                 status, headers, body = self.receiver.reject_path()

@@ -1,5 +1,7 @@
 """What a sandbox and its settings are given is checked where it is given; the error names it."""
 
+import copy
+import pickle
 import ssl
 from collections.abc import Callable
 from math import inf, nan
@@ -43,6 +45,12 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
 def test_a_value_of_another_type_is_refused(make: Any, name: str, value: object) -> None:
     with pytest.raises(WrongArgument, check=has(parameter=name)):
         make(**{name: value})
+
+
+def test_an_error_can_be_copied_and_sent_to_another_process() -> None:
+    error = WrongArgument("seed", "must be a whole number")
+    for same in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert (same.parameter, same.rule, str(same)) == (error.parameter, error.rule, str(error))
 
 
 @pytest.mark.parametrize(

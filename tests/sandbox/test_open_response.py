@@ -47,13 +47,13 @@ class Probed(Sandbox):
         """Send a blank line, then nothing until the connection is closed."""
         stream = await response.start(headers=PIECE)
         await stream.write(b"\r\n")
-        with response.release_clock():
+        with response.clock.release():
             await response.closed.wait()
         self.seen.append("over")
 
     async def _answer_late(self, call: Call, response: OpenResponse) -> Answer:
         """Wait a minute, then answer as usual."""
-        with response.release_clock():
+        with response.clock.release():
             await response.clock.sleep(60)
         with call.sandbox.store.transaction():
             self.seen.append(call.sandbox.store["seen"].add("", {"id": "late"}).id)

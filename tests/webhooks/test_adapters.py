@@ -90,6 +90,13 @@ async def test_a_web_socket_is_refused() -> None:
     assert said == [{"type": "websocket.close"}]
 
 
+async def test_what_is_neither_http_nor_a_web_socket_is_no_request() -> None:
+    receiver = WebhookReceiver(keys=[KEY])
+    with pytest.raises(NotImplementedError):
+        await run_app(receiver.asgi(), {"type": "quic", "path": "/"})
+    assert receiver.stats.rejected == {}
+
+
 STARTUP, SHUTDOWN = {"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}
 
 

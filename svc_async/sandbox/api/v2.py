@@ -48,7 +48,8 @@ def paginate(call: Call, found: Iterable[R], *, default: int | None) -> tuple[li
     digits = token.removeprefix("n")
     if digits == token or not (digits.isascii() and digits.isdigit()):
         raise make_refusal(400, "INVALID_PARAMETER", "pagination_token is not one of this list", rule="ASM-51")
-    rest = [record for record in found if record.number > int(digits)]
+    after = int(digits)
+    rest = [record for record in found if record.number > after]
     size = call.params["max_results"] or default or len(rest)
     more = {"next_token": f"n{rest[size - 1].number}"} if len(rest) > size else {}
     return rest[:size], {"result_count": len(rest[:size]), **more}
@@ -65,7 +66,7 @@ async def connect(call: Call, response: OpenResponse, product: Product) -> None:
     watch = response.on_close(connection.leave)
     try:
         stream = await response.start(headers={"Content-Type": "application/json;charset=utf-8"})
-        with response.release_clock():
+        with response.clock.release():
             await connection.run(recorded, stream.write, response.abort, live=live)
     finally:
         watch.cancel()

@@ -28,7 +28,7 @@ async def _create(call: Call, response: OpenResponse) -> Answer:
     url = str(call.params["url"])
     check_url(url)
     _check_room(call, url)
-    with response.release_clock():
+    with response.clock.release():
         check = await call.app_channels.crc_checks.check_new(url)
     if not check.ok:
         reason = _describe_failure(check)
@@ -67,7 +67,7 @@ def _delete(call: Call) -> Answer:
 
 async def _validate(call: Call, response: OpenResponse) -> Answer:
     webhook = find_webhook(call, call.path["webhook_id"])
-    with response.release_clock():
+    with response.clock.release():
         await call.app_channels.crc_checks.revalidate(webhook)
     # Unspecified: that the answer is whether the webhook is valid (ASM-44).
     return Answer({"data": {"valid": webhook.valid}})

@@ -101,7 +101,7 @@ async def serve_feed(api: ControlApi, response: OpenResponse, *, interval: float
     """
     stream = await response.start(headers={**PROTECTION, "Content-Type": "text/event-stream;charset=utf-8"})
     feed, silent = Feed(api), 0
-    with response.release_clock():
+    with response.clock.release():
         while not response.closed.is_set():
             silent += 1
             for name, data in feed.collect():

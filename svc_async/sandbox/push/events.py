@@ -203,8 +203,9 @@ def _merge(usual: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     merged = dict(usual)
     for name, after in changes.items():
         before = usual.get(name)
-        is_merged = isinstance(before, Mapping) and isinstance(after, Mapping)
-        merged[name] = _merge(before or {}, after) if is_merged else after
+        merged[name] = after
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            merged[name] = _merge(before, after)
     return merged
 
 

@@ -54,8 +54,10 @@ class Calls:
 
     def include(self, method: str, path: str) -> bool:
         """Return whether a request is one of them."""
+        if method not in self.methods:
+            return False
         known = "|".join(_ID.sub("[^/]+", each) for each in self.paths)
-        return method in self.methods and re.fullmatch(f"(?:{'|'.join(_PREFIXES)})(?:{known})", path) is not None
+        return re.fullmatch(f"(?:{'|'.join(_PREFIXES)})(?:{known})", path) is not None
 
     def may_match(self, method: str, pattern: str) -> bool:
         """Return whether a method, or `*`, and a pattern of the path can select one of them."""
@@ -273,7 +275,7 @@ class Fault:
         """Refuse a batch of users because of the operations at these positions.
 
         Raises:
-            ValueError: the messages are not strings by positions.
+            ValueError: the messages are not a mapping of positions to strings.
         """
         problems = _make_problems(messages, code)
 
@@ -287,7 +289,7 @@ class Fault:
         """Refuse the products at these positions of an upsert, or keys of a deletion, and process the others.
 
         Raises:
-            ValueError: the messages are not strings by positions.
+            ValueError: the messages are not a mapping of positions to strings.
         """
         problems = _make_problems(messages, code)
 

@@ -8,7 +8,6 @@ the operation's format has it, and where that knows only numbers, with the numbe
 import asyncio
 import html
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from enum import StrEnum
 from http import HTTPStatus
 from string import Template
@@ -71,10 +70,6 @@ class OpenResponse:
         """Cut the connection."""
         if self.request.transport is not None:
             self.request.transport.abort()
-
-    def release_clock(self) -> AbstractContextManager[None]:
-        """Let time pass while the block waits: time is held while a request is processed."""
-        return self.clock.release()
 
 
 @attrs.frozen

@@ -10,6 +10,7 @@ from typing import Literal
 
 import attrs
 
+from svc_async.sandbox.kinds import WrongArgument
 from svc_async.sandbox.state.store import Ids
 
 __all__ = ["Access", "App", "Code", "Grant", "Grants", "RequestToken", "ScopedToken", "Token"]
@@ -150,14 +151,14 @@ class Grants:
         """Invalidate an access token of a user.
 
         Raises:
-            ValueError: there is none; the message does not repeat it.
+            WrongArgument: the sandbox has not issued the token; the message does not repeat it.
         """
         if token in self.tokens:
             self.tokens[token].valid = False
         elif token in self.scoped:
             self.scoped[token].revoked = True
         else:
-            raise ValueError("token must be an access token of a user that this sandbox has issued")
+            raise WrongArgument("token", "must be an access token of a user that this sandbox has issued")
 
     def bearer(self, app: App) -> str:
         """Return the one bearer token of an app; issue it if there is none (AUTH-21)."""

@@ -1,4 +1,4 @@
-"""The advertising API: a module for each family, with its rows in `OPERATIONS`; this package finds them by itself."""
+"""The advertising API: modules of families, with their rows in `OPERATIONS`; this package finds them by itself."""
 
 from importlib import import_module
 from pkgutil import iter_modules

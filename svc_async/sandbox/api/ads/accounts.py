@@ -11,7 +11,7 @@ from svc_async.sandbox.api.ads.common import (
     list_params,
 )
 from svc_async.sandbox.context import Context
-from svc_async.sandbox.kinds import check_kind
+from svc_async.sandbox.kinds import WrongArgument, check_kind
 from svc_async.sandbox.refusal import invalid, refuse
 from svc_async.sandbox.server.decoding import csv, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
@@ -50,13 +50,13 @@ def choose_account(sandbox: Context, account_id: str | None) -> str:
     """Return the id of the account to which a test adds something: by default, the first user's.
 
     Raises:
-        ValueError: there is no such account.
+        WrongArgument: the sandbox does not have this account.
     """
     if account_id is None:
         return sandbox.seed.account_id
     check_kind("account_id", str, account_id)
     if sandbox.store["accounts"].get(account_id, with_deleted=True) is None:
-        raise ValueError("account_id must be the id of an account of this sandbox")
+        raise WrongArgument("account_id", "must be the id of an account of this sandbox")
     return account_id
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from svc_async.sandbox.refusal import invalid, refuse
-from svc_async.sandbox.server.decoding import Param, boolean, integer, text
+from svc_async.sandbox.server.decoding import Param, boolean, csv, integer, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation, not_found
 from svc_async.sandbox.state.store import Row, Store
 
@@ -18,6 +18,7 @@ __all__ = [
     "find_library_media",
     "find_upload",
     "get_library_url",
+    "list_cards",
     "list_owned",
     "list_params",
     "make_card_ids",
@@ -152,6 +153,13 @@ class Records:
             limit="writes",
             rule=rule,
         )
+
+
+def list_cards(cards: Records, *, rule: str) -> Operation:
+    """Make the operation that lists the cards of one type."""
+    # Unspecified: the meaning of q; here the same as on the list of cards (UNS-q-elsewhere).
+    query = csv("card_ids", max_items=200, rule="GEN-17"), text("q", rule=rule), *list_params(rule=rule)
+    return cards.make_list(*query, rule=rule, by={"card_ids": "id"})
 
 
 def make_card_ids(store: Store, card_id: str | None = None) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypedDict
 
-from svc_async.sandbox.kinds import check_fields
+from svc_async.sandbox.kinds import WrongArgument, check_fields
 from svc_async.sandbox.server.reading import parse_time
 from svc_async.sandbox.state.store import Store, format_time
 
@@ -164,13 +164,13 @@ def read_fields(store: Store, kind: Literal["campaigns", "line_items"], fields: 
     """Return the fields of a new record as they are stored.
 
     Raises:
-        TypeError: there is no such field.
-        ValueError: a value is impossible.
+        TypeError: a field does not exist.
+        WrongArgument: a value is impossible.
     """
     call, known = _FIELDS[kind]
     check_fields(call, known, fields)
     if "id" in fields and store[kind].get(fields["id"], with_deleted=True) is not None:
-        raise ValueError(f"id must not be that of another record of {kind}")
+        raise WrongArgument("id", f"must not be the id of another record of {kind}")
     times = {name: _format(name, fields[name]) for name in ("start_time", "end_time") if fields.get(name) is not None}
     lists = {name: list(value) for name, value in fields.items() if isinstance(value, tuple)}
     return {**fields, **times, **lists}
@@ -180,4 +180,4 @@ def _format(name: str, moment: datetime | str) -> str:
     try:
         return format_time(parse_time(moment) if isinstance(moment, str) else moment)
     except ValueError:
-        raise ValueError(f"{name} must be ISO 8601 in UTC, such as 2026-06-01T00:00:00Z") from None
+        raise WrongArgument(name, "must be ISO 8601 in UTC, such as 2026-06-01T00:00:00Z") from None

@@ -16,7 +16,7 @@ from svc_async.sandbox.api.ads.line_item_fields import (
     PayBy,
     ProductType,
 )
-from svc_async.sandbox.kinds import check_kind
+from svc_async.sandbox.kinds import WrongArgument, check_kind
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, refuse
 from svc_async.sandbox.server.decoding import integer, long, text, timestamp
 from svc_async.sandbox.server.operations import Answer, Call, Operation, no_access, not_found
@@ -107,13 +107,13 @@ def choose_campaign(store: Store, account_id: str, campaign_id: str | None) -> s
     """Return the id of the campaign to which a test adds a line item: by default, a new one.
 
     Raises:
-        ValueError: the account has no such campaign.
+        WrongArgument: the account does not have this campaign.
     """
     if campaign_id is None:
         return add_campaign(store, account_id).id
     check_kind("campaign_id", str, campaign_id)
     if store["campaigns"].get(campaign_id, owner=account_id, with_deleted=True) is None:
-        raise ValueError("campaign_id must be the id of a campaign of the account")
+        raise WrongArgument("campaign_id", "must be the id of a campaign of the account")
     return campaign_id
 
 
@@ -124,7 +124,7 @@ def add_campaign(store: Store, account_id: str, **fields: Any) -> Row:
 
 
 def add_line_item(store: Store, account_id: str, **fields: Any) -> Row:
-    """Add a line item; missing fields get a default, the default of its objective if there is one."""
+    """Add a line item; missing fields get the default of its objective, or a general one."""
     record = {**_NEW, "id": store.ids.next("line_item", 5), **fields}
     return store["line_items"].add(account_id, _complete(record))
 

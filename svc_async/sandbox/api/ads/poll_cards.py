@@ -7,13 +7,13 @@ from svc_async.sandbox.api.ads.common import (
     Records,
     find_library_media,
     get_library_url,
-    list_params,
+    list_cards,
     make_card_ids,
     refuse_other_types,
 )
 from svc_async.sandbox.api.ads.features import get_features
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, invalid, missing, refuse
-from svc_async.sandbox.server.decoding import csv, integer, text
+from svc_async.sandbox.server.decoding import integer, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.state.media import has_ratio
 from svc_async.sandbox.state.store import format_time
@@ -42,7 +42,6 @@ def _create(call: Call) -> Answer:
     refuse(*(invalid("ASM-133", f"takes up to {_CHOICE} characters", choice) for choice in too_long))
     minutes: int = params["duration_in_minutes"]
     record = {
-        **make_card_ids(call.sandbox.store),
         "name": params["name"],
         "card_type": "TEXT_POLLS",
         **{choice: params[choice] for choice in _CHOICES},
@@ -52,7 +51,7 @@ def _create(call: Call) -> Answer:
     }
     if params["media_key"] is not None:
         record |= _make_media(call, params["media_key"])
-    return _CARDS.add(call, record)
+    return _CARDS.add(call, {**make_card_ids(call.sandbox.store), **record})
 
 
 def _make_media(call: Call, media_key: str) -> dict[str, Any]:
@@ -93,14 +92,7 @@ def _delete(call: Call) -> Answer:
 
 
 OPERATIONS = (
-    # Unspecified: the meaning of q; here the same as on the list of cards (UNS-q-elsewhere).
-    _CARDS.make_list(
-        csv("card_ids", max_items=200, rule="GEN-17"),
-        text("q", rule="POLL-09"),
-        *list_params(rule="POLL-09"),
-        rule="POLL-09",
-        by={"card_ids": "id"},
-    ),
+    list_cards(_CARDS, rule="POLL-09"),
     _CARDS.make_get(rule="POLL-07"),
     Operation(
         id="poll_cards.create",

@@ -8,12 +8,12 @@ from svc_async.sandbox.api.ads.common import (
     find_library_media,
     find_upload,
     get_library_url,
-    list_params,
+    list_cards,
     make_card_ids,
     refuse_other_types,
 )
 from svc_async.sandbox.refusal import Finding, invalid, missing, refuse
-from svc_async.sandbox.server.decoding import Param, csv, long, text
+from svc_async.sandbox.server.decoding import Param, long, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
 from svc_async.sandbox.state.media import has_ratio
 
@@ -49,12 +49,11 @@ _VIDEO_RATIO = 16.0, 9.0
 def _create(call: Call) -> Answer:
     refuse(*_check_missing(call.params))
     record = {
-        **make_card_ids(call.sandbox.store),
         "card_type": "VIDEO_CONVERSATION",
         **dict.fromkeys(_SHOWN_AS_SENT),
         **_read_content(call, call.sent),
     }
-    return _CARDS.add(call, record)
+    return _CARDS.add(call, {**make_card_ids(call.sandbox.store), **record})
 
 
 def _update(call: Call) -> Answer:
@@ -132,14 +131,7 @@ def _declare_params(*, creates: bool) -> tuple[Param, ...]:
 
 
 OPERATIONS = (
-    # Unspecified: the meaning of q; here the same as on the list of cards (UNS-q-elsewhere).
-    _CARDS.make_list(
-        csv("card_ids", max_items=200, rule="GEN-17"),
-        text("q", rule="VCC-07"),
-        *list_params(rule="VCC-07"),
-        rule="VCC-07",
-        by={"card_ids": "id"},
-    ),
+    list_cards(_CARDS, rule="VCC-07"),
     _CARDS.make_get(rule="VCC-06"),
     Operation(
         id="video_conversation_cards.create",
