@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import attrs
-import msgspec
 
 from svc_async.errors import InvalidArgument
 from svc_async.events import payloads
@@ -25,9 +24,9 @@ from svc_async.events.models import (
 )
 from svc_async.printable import clean
 from svc_async.value_rules import instance_of
-from svc_async.wire.envelope import NOT_JSON
+from svc_async.wire.envelope import parse_object
 from svc_async.wire.records import EXACT, Record, fields_of
-from svc_async.wire.tolerant import Builder, Misfit, decode
+from svc_async.wire.tolerant import Builder, Misfit
 
 __all__ = ["EventParser", "estimate_memory", "parse_events"]
 
@@ -160,14 +159,8 @@ class _Match(Record):
 
 
 def _decode_object(body: bytes) -> _Object:
-    try:
-        value = msgspec.json.decode(body)
-    except NOT_JSON:
-        try:
-            value = decode(body)
-        except (ValueError, RecursionError):
-            value = None
-    if not isinstance(value, dict):
+    value = parse_object(body)
+    if value is None:
         raise InvalidArgument("body", "must be a JSON object")
     return value
 

@@ -48,7 +48,7 @@ from svc_async.governor.fair_queue import Bucket, Flow
 from svc_async.governor.limits import LIMITS, BucketTable, Limit, RequestKind
 from svc_async.governor.window_store import WindowStore
 from svc_async.governor.windows import NEVER, SECOND, RateLimitHeaders
-from svc_async.value_rules import CLOCK, SECONDS_OR_INFINITE, ValueRule, has_members, instance_of, is_number, or_none
+from svc_async.value_rules import CLOCK, SECONDS_OR_INFINITE, ValueRule, instance_of, is_number, or_none
 from svc_async.wire.outcome import Effect, Outcome, Repeat, outcome_for_status
 from svc_async.wire.route import Request
 
@@ -401,7 +401,7 @@ _RULES: Mapping[str, ValueRule] = {
         lambda value: isinstance(value, Sequence) and all(isinstance(each, Limit) for each in value),
         "a sequence of Limit, such as LIMITS",
     ),
-    "windows": or_none(has_members("a store of windows, such as state.windows()", "open", "close")),
+    "windows": or_none(instance_of(WindowStore, "a store of windows, such as state.windows()")),
     "clock": or_none(CLOCK),
     "rng": or_none(instance_of(random.Random, "random.Random(...)")),
 }

@@ -17,7 +17,6 @@ from svc_async.value_rules import TEXTS
 
 __all__ = [
     "IGNORED",
-    "NO_EMPTY_VALUES",
     "OTHERS",
     "PREFIX",
     "ColumnMatcher",
@@ -65,9 +64,6 @@ class EmptyValues:
 
 def _normalize(text: str) -> str:
     return text.strip().casefold()
-
-
-NO_EMPTY_VALUES = EmptyValues()
 
 
 IGNORED = "-"

@@ -213,6 +213,5 @@ def detect_format(file: Input, *, feed: bool = False) -> str:
     if found == "xml" and found not in formats and b"<html" in sample.lower():
         raise unusable(file.name, "is a web page: was it downloaded without signing in?")
     if found not in formats:
-        hint = Hint.USE_A_FEED if found in _FEEDS else None
-        raise unusable(file.name, f"is {found}, but must be one of {', '.join(formats)}", hint)
+        raise unusable(file.name, f"is {found}, but must be one of {', '.join(formats)}", Hint.USE_A_FEED)
     return found

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from svc_async.errors import Hint
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, MAX_LINE, TextReader
 from svc_async.sources.blocks.files import Input
 from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher, find_missing, select_unmapped
@@ -121,7 +122,7 @@ class JsonLinesSource(TableSource):
         """Return the value of an identifier that different objects name differently."""
         found = [name for name in names if name in each]
         if len(found) > 1:
-            raise self.refuse(f"has several names of {key!r} in one object near line {line}; map one to {IGNORED}")
+            raise self.refuse(f"has several names of {key!r} in one object near line {line}", Hint.IGNORE_THE_OTHERS)
         return each[found[0]] if found else None
 
     def _parse(self, text: str, line: int) -> Sequence[dict[str, Any]]:

@@ -29,6 +29,7 @@ __all__ = [
     "make_unexpected",
     "parse_detail",
     "parse_http_date",
+    "parse_object",
     "parse_refusal",
     "service_time",
 ]
@@ -188,7 +189,7 @@ def parse_refusal(answer: Answer, *, now: datetime, request_id_header: str | Non
 
     The status decides its class; the body, which may be HTML, empty or broken, only contributes reasons.
     """
-    body = _parse_object(answer.body)
+    body = parse_object(answer.body) or {}
     reasons: list[ErrorDetail] = []
     if "title" in body:  # the problem document of the main API's version 2: {type, title, detail, status}
         name = _problem_name(body)
@@ -210,7 +211,7 @@ def parse_refusal(answer: Answer, *, now: datetime, request_id_header: str | Non
 
 def errors_beside_data(answer: Answer) -> tuple[ErrorDetail, ...]:
     """Return the errors that the main API reports in an answer of success, beside its data or in place of it."""
-    return tuple(_parse_details(_parse_object(answer.body).get("errors"))) if b'"errors"' in answer.body else ()
+    return tuple(_parse_details((parse_object(answer.body) or {}).get("errors"))) if b'"errors"' in answer.body else ()
 
 
 def is_withheld(answer: Answer) -> bool:
@@ -218,19 +219,20 @@ def is_withheld(answer: Answer) -> bool:
     return (
         b'"errors"' in answer.body
         and bool(errors_beside_data(answer))
-        and _parse_object(answer.body).get("data") is None
+        and (parse_object(answer.body) or {}).get("data") is None
     )
 
 
-def _parse_object(body: bytes) -> Mapping[str, Any]:
+def parse_object(body: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in a body, also one that only a closer look can decode; None if it is not an object."""
     try:
         value = msgspec.json.decode(body)
     except NOT_JSON:
         try:
             value = decode(body)
         except (ValueError, RecursionError):
-            value = None
-    return value if isinstance(value, dict) else {}
+            return None
+    return value if isinstance(value, dict) else None
 
 
 def _parse_details(errors: object) -> Iterable[ErrorDetail]:

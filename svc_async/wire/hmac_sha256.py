@@ -41,7 +41,8 @@ def _check_secret(_: object, field: "attrs.Attribute[Any]", value: object) -> No
 
 
 _APP = ValueRule(
-    lambda value: isinstance(value, str) and value != "" and value.isprintable(), "a string of printable characters"
+    lambda value: isinstance(value, str) and value != "" and value.isprintable(),
+    "a non-empty string of printable characters",
 )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from svc_async.errors import UnusableState
+from svc_async.errors import Hint, UnusableState
 from svc_async.state.limits.holding import Lease, LeaseRequest
 from svc_async.store.postgres import Database
 
@@ -53,7 +53,7 @@ async def fetch_lease(connect: Callable[[], Awaitable[Database]], request: Lease
     database = await connect()
     row = await database.fetch_row_often(_STATEMENT, *list_arguments(request))
     if row is None:
-        raise UnusableState(database.name, "grants no leases; recreate its tables")
+        raise UnusableState(database.name, "grants no leases", hint=Hint.READ_THE_LOG)
     return parse_lease(row)
 
 
