@@ -29,23 +29,20 @@ def target(sandbox: Sandbox) -> tuple[str, ...]:
 @pytest.mark.usefixtures("people")
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    keep_short(
-        7,
-        [
-            (
-                ("job", "resume", "a.journal", "--report", "a.html"),
-                "--report. `svc-async job report --out FILE` writes",
-            ),
-            (("--vresion",), "Unknown option: --vresion. Did you mean --version? See "),
-            (("--hepl", "audience"), "Unknown option: --hepl. Did you mean --help? See "),
-            (("--profile", "x", "audience"), "--profile must follow the name of a command. See "),
-            ((*UPLOAD, "--dryrun", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
-            ((*UPLOAD, *TARGET, "--concurrency", "abc"), "--concurrency must be a whole number. See `svc-"),
-            (("state", "prune", "--older-than", "30"), "--older-than must be a duration, such as 30d or 12h. See "),
-            ((*UPLOAD, *TARGET, "--max-failure-share", "1%"), "--max-failure-share must be a number. See "),
-            ((*SYNC, "--refresh-days", "x"), "--refresh-days must be a whole number. See "),
-        ],
-    ),
+    [
+        (
+            ("job", "resume", "a.journal", "--report", "a.html"),
+            "--report. `svc-async job report --out FILE` writes",
+        ),
+        (("--vresion",), "Unknown option: --vresion. Did you mean --version? See "),
+        (("--hepl", "audience"), "Unknown option: --hepl. Did you mean --help? See "),
+        (("--profile", "x", "audience"), "--profile must follow the name of a command. See "),
+        ((*UPLOAD, "--dryrun", *TARGET), "Only a sync has a plan: `svc-async audience sync --dry-run`"),
+        ((*UPLOAD, *TARGET, "--concurrency", "abc"), "--concurrency must be a whole number. See `svc-"),
+        (("state", "prune", "--older-than", "30"), "--older-than must be a duration, such as 30d or 12h. See "),
+        ((*UPLOAD, *TARGET, "--max-failure-share", "1%"), "--max-failure-share must be a number. See "),
+        ((*SYNC, "--refresh-days", "x"), "--refresh-days must be a whole number. See "),
+    ],
 )
 def test_a_wrong_command_line_is_answered_with_the_right_one(
     call: Call, arguments: tuple[str, ...], message: str

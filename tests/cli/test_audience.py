@@ -459,7 +459,7 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize(("options", "content", "told"), keep_short(8, USAGE))
+@pytest.mark.parametrize(("options", "content", "told"), USAGE)
 def test_wrong_input_is_one_line_and_exit_2(
     call: Call, here: Path, options: tuple[str, ...], content: str | bytes | None, told: tuple[str, str | None]
 ) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from svc_async.cli.app import app
 from tests.support.command import Call, Command, list_commands, read_shape
-from tests.support.tiers import keep_short
 
 COMMANDS = list_commands(app)
 
@@ -17,7 +16,7 @@ def test_the_walk_finds_all_commands() -> None:
     assert {"audience sync", "completion", "job watch", "sandbox"} <= {*COMMANDS}
 
 
-@pytest.mark.parametrize("command", keep_short(8, [(command,) for command in COMMANDS]))
+@pytest.mark.parametrize("command", COMMANDS)
 def test_wrong_usage_has_the_shape_of_a_result(call: Call, command: str) -> None:
     ended = call(*command.split(), "--json", "--no-such-option")
     assert (ended.code, ended.end["command"], ended.end["result"]) == (2, command, None)

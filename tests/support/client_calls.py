@@ -57,9 +57,9 @@ _RENAMED: Mapping[str, str] = {
 }
 
 WITHOUT_CALL: Mapping[str, str] = {
-    "custom_audience_users.batch": "its body is a list of operations: see tests/batch",
-    "do_not_reach_users.batch": "its body is a list of operations: see tests/batch",
-    "products.delete": "it takes any number of keys, and settings of an uploader: see tests/batch",
+    "custom_audience_users.batch": "its body is a list of operations: see tests/lists",
+    "do_not_reach_users.batch": "its body is a list of operations: see tests/lists",
+    "products.delete": "it takes any number of keys, and settings of an uploader: see tests/lists",
 }
 
 

@@ -1,12 +1,11 @@
 """The sandbox's virtual clock, driven through a piece of work, with a count of its timers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from svc_async.sandbox import VirtualClock
-from svc_async.sandbox.clock import VirtualTimer
 
 __all__ = ["EPOCH", "DrivenClock", "MachineClock"]
 
@@ -36,19 +35,11 @@ class DrivenClock(VirtualClock):
 
     def __init__(self) -> None:
         super().__init__(EPOCH)
-        self._set: list[VirtualTimer] = []
 
     @property
     def pending_timers(self) -> int:
         """How many calls are due later."""
-        self._set = [timer for timer in self._set if timer.callback is not None]
-        return len(self._set)
-
-    def call_later(self, seconds: float, callback: Callable[[], object], *, moves_time: bool = True) -> VirtualTimer:
-        """Call `callback` once the clock has moved by `seconds`."""
-        timer = super().call_later(seconds, callback, moves_time=moves_time)
-        self._set.append(timer)
-        return timer
+        return sum(timer.callback is not None for timer in self._timers)
 
     async def run(self, *work: Awaitable[T]) -> list[T]:
         """Let time jump from one timer to the next until all the work is done; return its results."""

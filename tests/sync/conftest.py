@@ -10,7 +10,7 @@ from svc_async.batch.job import StateLocation
 from svc_async.state import SharedState
 from svc_async.sync.pages import page
 from svc_async.sync.state import SyncState, open_sync_state
-from tests.support.audiences import audience, sandbox, service, users  # noqa: F401 - fixtures
+from tests.support.audiences import audience, sandbox  # noqa: F401 - fixtures
 from tests.support.properties import examples  # noqa: F401 - fixture
 from tests.support.sync_states import OpenState, UnsyncedConnection, open_file
 

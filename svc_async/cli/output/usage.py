@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
+from textwrap import shorten
 from types import MappingProxyType
 
 from cyclopts import (
@@ -13,8 +14,6 @@ from cyclopts import (
     UnusedCliTokensError,
     ValidationError,
 )
-
-from svc_async.printable import shorten
 
 __all__ = ["describe_usage"]
 
@@ -81,9 +80,7 @@ def _describe(error: CycloptsError, list_groups: Callable[[], Mapping[str, Colle
     elif isinstance(error, CoercionError):
         option, value = error.token and error.token.keyword, error.target_type and _VALUES.get(error.target_type)
         problem = f"{option} must be {value}." if option and value else None
-    if not problem:
-        problem = shorten(" ".join(str(error).split()), _LONGEST)
-    return f"{problem} {_advise_on_dry_run(error)}".rstrip()
+    return f"{problem or shorten(str(error), _LONGEST)} {_advise_on_dry_run(error)}".rstrip()
 
 
 def _advise_on_dry_run(error: CycloptsError) -> str:

@@ -56,6 +56,10 @@ def _run(arguments: argparse.Namespace, kinds: Sequence[str], database: Database
     )
     if not arguments.cluster and (repeats := count_repeats(arguments.seed)):
         figures.damage["upload: rows that a calm service got twice"] = repeats
+    if not arguments.jobs and not all(figures.kills[kind] for kind in kinds):
+        figures.damage["a kind of which no client was killed"] += 1
+    if not arguments.cluster and not arguments.jobs and not figures.totals["late effects that crossed"]:
+        figures.damage["no late effect that crossed a later request"] += 1
     if not arguments.no_controls:
         figures.controls = dict(run_controls(arguments.seed, kinds=kinds, database=database))
     figures.commits, figures.seeds, figures.seconds = [find_commit()], [arguments.seed], time.monotonic() - began

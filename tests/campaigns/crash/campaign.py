@@ -131,18 +131,17 @@ def _work(
 
 
 def run_controls(
-    seed: int, jobs: int = 1, *, kinds: Sequence[str] = tuple(KINDS), database: Database | None = None
+    seed: int, *, kinds: Sequence[str] = tuple(KINDS), database: Database | None = None
 ) -> Mapping[str, Mapping[str, int]]:
-    """Run some jobs of these kinds without each protection, and the same with it; return what came of them."""
+    """Run jobs of these kinds without each protection until one does damage, and the same with it; count them."""
     chosen = {name: control for name, control in CONTROLS.items() if control.kind in kinds}
-    return {name: _run_control(control, seed, jobs, database) for name, control in chosen.items()}
+    return {name: _run_control(control, seed, database) for name, control in chosen.items()}
 
 
-def _run_control(control: Control, seed: int, jobs: int, database: Database | None) -> Mapping[str, int]:
-    """Run jobs, and more of them while none has done damage."""
+def _run_control(control: Control, seed: int, database: Database | None) -> Mapping[str, int]:
     counts: Counter[str] = Counter({"with damage": 0, "with damage though protected": 0})
     for number in range(_TRIES):
-        if number >= jobs and counts["with damage"]:
+        if counts["with damage"]:
             break
         _, trial = run_job(control.kind, seed + number, control.options, control.setting, database=database)
         setting = attrs.evolve(control.setting, prepare=lambda: None)

@@ -5,13 +5,10 @@ from typing import Any
 
 import attrs
 
-from svc_async.batch import uploader
 from svc_async.batch.destination import Verdict
 from svc_async.batch.journal.journal import JournalLedger
 from svc_async.batch.lane import Command, Event, Lane, Resumed
-from svc_async.batch.ledger import Ledger
 from svc_async.lists.operations import ListDestination
-from svc_async.store import postgres
 from svc_async.sync.audience import AudienceTarget
 from svc_async.sync.pages import compare
 from svc_async.sync.pages.marks import DOUBT, Action, Decision, decide
@@ -19,7 +16,7 @@ from svc_async.sync.state import SyncState
 from svc_async.wire import outcome
 from svc_async.wire.outcome import Effect, Outcome, Repeat
 from tests.campaigns.crash.batch_jobs import Options
-from tests.campaigns.crash.changes import change
+from tests.campaigns.crash.changes import change, keep_epoch, keep_no_journal, send_batches_whenever
 from tests.campaigns.crash.client import Place
 from tests.campaigns.crash.trial import Setting
 
@@ -119,18 +116,6 @@ def _send_whenever() -> None:
     change(SyncState, "check_sendable", lambda *_: None)
 
 
-def _send_batches_whenever() -> None:
-    change(JournalLedger, "check_sendable", lambda *_: None)
-
-
-def _keep_epoch() -> None:
-    change(postgres, "_TAKE_UP", vars(postgres)["_TAKE_UP"].replace("epoch + 1", "epoch"))
-
-
-def _keep_no_journal() -> None:
-    change(uploader, "JournalLedger", lambda *_, **__: Ledger())
-
-
 CONTROLS: Mapping[str, Control] = {
     "lanes": Control(
         "upload",
@@ -177,7 +162,7 @@ CONTROLS: Mapping[str, Control] = {
     "check before the bytes of a job": Control(
         "shared upload",
         Options(limits=False, keys=8, share=0.0, reuse=0.0),
-        _send_batches_whenever,
+        send_batches_whenever,
         kills=12,
         stops=1.0,
         places=("connected",),
@@ -185,7 +170,7 @@ CONTROLS: Mapping[str, Control] = {
     "epoch of a job": Control(
         "shared upload",
         Options(limits=False, keys=8, share=0.0, reuse=0.0),
-        _keep_epoch,
+        keep_epoch,
         kills=12,
         stops=1.0,
         places=("statement", "connected"),
@@ -193,7 +178,7 @@ CONTROLS: Mapping[str, Control] = {
     "journal in a database": Control(
         "shared upload",
         Options(limits=False, keys=8, share=0.3, weights=_LOST, reuse=0.0),
-        _keep_no_journal,
+        keep_no_journal,
         kills=12,
         rests=False,
     ),
@@ -208,7 +193,7 @@ CONTROLS: Mapping[str, Control] = {
     "epoch of a sync": Control(
         "shared sync",
         Options(limits=False, keys=20, share=0.1, weights=_LOST, changes=1.0, changed=0.2, nights=3),
-        _keep_epoch,
+        keep_epoch,
         kills=8,
         stops=1.0,
         places=("connected", "answered", "received"),

@@ -12,7 +12,7 @@ import attrs
 from tests.campaigns.crash.service import Service
 from tests.campaigns.crash.trial import Trial
 
-__all__ = ["Figures", "does_damage", "find_commit", "read_figures"]
+__all__ = ["Figures", "find_commit", "read_figures"]
 
 Counts = Mapping[str, int]
 
@@ -96,7 +96,7 @@ class Figures:
     @property
     def good(self) -> bool:
         """Whether there was no damage but in the controls, each of which did some."""
-        return not self.damage and all(map(does_damage, self.controls.values()))
+        return not self.damage and all(map(_does_damage, self.controls.values()))
 
     def to_json(self) -> str:
         """Return one line of JSON."""
@@ -123,7 +123,7 @@ class Figures:
         )
 
 
-def does_damage(counts: Counts) -> bool:
+def _does_damage(counts: Counts) -> bool:
     """Return whether jobs did damage without a protection, and none with it."""
     return bool(counts.get("with damage")) and not counts.get("with damage though protected")
 

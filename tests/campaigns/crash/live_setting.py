@@ -5,27 +5,19 @@ from types import MappingProxyType
 
 from distributed import Worker
 
-from svc_async.batch import uploader
-from svc_async.batch.journal.journal import JournalLedger
-from svc_async.batch.ledger import Ledger
-from svc_async.store import postgres
-from tests.campaigns.crash.changes import change
+from tests.campaigns.crash.changes import keep_epoch, keep_no_journal, send_batches_whenever
 from tests.campaigns.crash.stopping import prepare_stops
 from tests.support.small_limits import SmallLimits
 
 __all__ = ["CONTROLS", "LiveSetting"]
 
 
-def _forget_journals() -> None:
-    change(uploader, "JournalLedger", lambda *_, **__: Ledger())
-
-
 def _remove_fence() -> None:
-    change(postgres, "_TAKE_UP", vars(postgres)["_TAKE_UP"].replace("epoch + 1", "epoch"))
-    change(JournalLedger, "check_sendable", lambda _: None)
+    keep_epoch()
+    send_batches_whenever()
 
 
-CONTROLS: Mapping[str, Callable[[], None]] = MappingProxyType({"journals": _forget_journals, "fence": _remove_fence})
+CONTROLS: Mapping[str, Callable[[], None]] = MappingProxyType({"journals": keep_no_journal, "fence": _remove_fence})
 """What a control does without."""
 
 

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 from svc_async.batch.journal.journal import JournalLedger
+from tests.campaigns.crash.changes import change
 
 __all__ = ["is_stopped", "prepare_stops", "request_stop"]
 
@@ -25,7 +26,7 @@ def prepare_stops() -> None:
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # returns when the process is continued
         check(ledger)
 
-    setattr(JournalLedger, "check_sendable", stop_and_check)  # noqa: B010 - mypy refuses to assign to a method
+    change(JournalLedger, "check_sendable", stop_and_check)
 
 
 def request_stop() -> None:
