@@ -124,7 +124,10 @@ class Hint(StrEnum):
 
     # files and tables
     NAME_THE_COLUMNS = f"name the columns with header=, {_OF_FILES}"
-    NAME_THE_ENCODING = f"save it as UTF-8, or name its encoding with encoding=, {_OF_FILES}"
+    NAME_THE_ENCODING = (
+        f"save it as UTF-8, or name the encoding of the program that wrote it with encoding=, {_OF_FILES}: with "
+        "another one, other letters are read, and other people are sent"
+    )
     MAP_A_COLUMN = f"name what a column contains with mapping={{COLUMN: KEY}}, {_OF_TABLES}"
     MAP_OR_IGNORE = (
         "name what each contains with mapping={COLUMN: KEY}, ignore it with {COLUMN: '-'}, or ignore all of them with "

@@ -85,7 +85,10 @@ _SET_CREDENTIALS = f"set the SVC_* variables, name a profile with --profile, {_T
 _IN_THE_COMMAND: Mapping[Hint, str] = MappingProxyType(
     {
         Hint.NAME_THE_COLUMNS: "name the columns with --columns email,phone",
-        Hint.NAME_THE_ENCODING: "save it as UTF-8, or name its encoding with --encoding",
+        Hint.NAME_THE_ENCODING: (
+            "save it as UTF-8, or name the encoding of the program that wrote it with --encoding: with another one, "
+            "other letters are read, and other people are sent"
+        ),
         Hint.MAP_A_COLUMN: "name what a column contains with --map COLUMN=KEY",
         Hint.MAP_OR_IGNORE: (
             "name what each contains with --map COLUMN=KEY, ignore it with --map COLUMN=-, or ignore all of them with "

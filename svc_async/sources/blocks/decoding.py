@@ -7,9 +7,11 @@ silently hash the names of people into those of others.
 
 import codecs
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping
+import unicodedata
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from io import IncrementalNewlineDecoder, StringIO
+from itertools import pairwise
 from types import MappingProxyType
 
 from svc_async.errors import Hint, InvalidArgument, UnusableFile
@@ -17,57 +19,101 @@ from svc_async.sources.blocks.files import ByteReader, Input, unusable
 
 __all__ = ["BLOCK_SIZE", "MAX_LINE", "TextReader", "describe_other_format", "split_lines"]
 
-_LATIN = ("cp1252", "cp1250", "cp850", "cp852", "mac_roman")
-_OTHER_SCRIPTS = (
-    *("cp1251", "koi8_r", "koi8_u", "cp866", "iso8859_5", "mac_cyrillic"),
-    *("cp1253", "cp1255", "cp1256", "cp874"),
-    *("cp932", "euc_jp", "big5", "gb18030", "cp949"),
+_ENCODINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "cp1252": "Western European, as ISO 8859-1",
+        "cp1250": "Central European",
+        "iso8859-2": "Central European",
+        "cp1254": "Turkish, as ISO 8859-9",
+        "cp1257": "Baltic",
+        "iso8859-15": "Western European",
+        "cp850": "Western European, of DOS",
+        "cp852": "Central European, of DOS",
+        "mac-roman": "Western European, of Macs",
+        "cp1251": "Cyrillic",
+        "koi8-r": "Russian",
+        "koi8-u": "Ukrainian",
+        "cp866": "Cyrillic, of DOS",
+        "iso8859-5": "Cyrillic",
+        "mac-cyrillic": "Cyrillic, of Macs",
+        "cp1253": "Greek",
+        "iso8859-7": "Greek",
+        "cp1255": "Hebrew, as ISO 8859-8",
+        "cp1256": "Arabic",
+        "iso8859-6": "Arabic",
+        "cp874": "Thai",
+        "cp932": "Japanese, Shift JIS",
+        "euc_jp": "Japanese",
+        "gb18030": "Chinese, as GBK",
+        "big5": "Chinese, traditional",
+        "cp949": "Korean, as EUC-KR",
+    }
 )
+"""The encodings that are proposed, and what they are for; those of ISO only where their letters are in other places."""
 _MOST_LINES = 200
 _MOST_BYTES = 8_192
-_FOREIGN = re.compile(r"[^\x00-\x7f]+")
-_BESIDE_LATIN = re.compile(r"(?<=[A-Za-z])[^\x00-\x7f]+|[^\x00-\x7f]+(?=[A-Za-z])")
+_MOST_MISTAKES = 10
+"""One in so many words may be of something else than letters of one script."""
+_LEAST_ASCII = 4
+"""One in so many letters, at least, of Latin words with accents has none: it is one in two or three."""
+_IN_TEXT = frozenset(
+    "\xa0\xa1\xa3\xa7\xa9\xaa\xab\xae\xb0\xb4\xb7\xba\xbb\xbf"
+    "\u2013\u2014\u2018\u2019\u201c\u201d\u201e\u2022\u2026\u2039\u203a\u20ac\u2116\u2122"
+)
+"""Characters beside words that are not letters: quotes, dashes, signs of currencies and the like."""
+_find_words = re.compile(r"[A-Za-z]*[^\x00-\x7f](?:[A-Za-z]|[^\x00-\x7f])*").findall
+_SCRIPTS: Mapping[str, str] = MappingProxyType(dict.fromkeys(("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"), "CJK"))
+"""The first words of the names of characters that are written together with those of another script."""
 
 
-def propose_encoding(error: UnicodeDecodeError) -> str | None:
-    """Return the encoding that text probably has, by the lines from the first one on that is not UTF-8."""
-    block, start = error.object, error.start
-    return _detect(block[block.rfind(b"\n", 0, start) + 1 :]) or _choose_for_latin(block[start : start + 1])
+def propose_encodings(error: UnicodeDecodeError) -> Sequence[str]:
+    """Return the encodings in which text that is not UTF-8 consists of words, the most plausible first.
+
+    That bytes are letters in an encoding shows that it is possible, and no more: most letters of cp1252 are others in
+    cp1250 and cp1254. None is returned if most text around the error is UTF-8: it is damaged, or has two encodings.
+    """
+    lines = [line for line in error.object.split(b"\n") if not line.isascii()]
+    wrong = [line for line in lines if not _is_utf_8(line)]
+    if 2 * len(wrong) <= len(lines):
+        return ()
+    sample = b"\n".join(wrong[:_MOST_LINES])[:_MOST_BYTES]
+    mistakes = {name: _count_mistakes(sample, name) for name in _ENCODINGS}
+    return sorted((name for name, count in mistakes.items() if count is not None), key=lambda name: mistakes[name] or 0)
 
 
-def _choose_for_latin(first: bytes) -> str | None:
+def _is_utf_8(line: bytes) -> bool:
     try:
-        return "cp1252" if first.decode("cp1252").isalpha() else None
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _count_mistakes(sample: bytes, encoding: str) -> int | None:
+    """Return how many words are not of letters of one script; None if the text cannot be of an encoding."""
+    try:
+        words = _find_words(codecs.getincrementaldecoder(encoding)().decode(sample))  # the last character may be cut
     except UnicodeDecodeError:
         return None
-
-
-def _detect(text: bytes) -> str | None:
-    """Return the encoding of text in another script than Latin; None if it is none, or the library is missing."""
-    try:
-        from charset_normalizer import from_bytes  # noqa: PLC0415 - of the extra "cli", and for errors only
-    except ImportError:
+    words = [word for each in words if not (word := "".join(filter(lambda c: c not in _IN_TEXT, each))).isascii()]
+    mistakes = sum(not _is_word(word) for word in words)
+    latin = "".join(word for word in words if len(word) > 2 and _find_script(max(word)) == "LATIN")  # noqa: PLR2004 - à, où
+    if not words or mistakes * _MOST_MISTAKES > len(words) or sum(map(str.isascii, latin)) * _LEAST_ASCII < len(latin):
         return None
-    sample = b"\n".join(_choose_lines(text.split(b"\n")))
-    found = from_bytes(sample, cp_isolation=[*_LATIN, *_OTHER_SCRIPTS]).best()
-    if found is None or found.encoding not in _OTHER_SCRIPTS or not _stands_apart(str(found)):
-        return None
-    return codecs.lookup(found.encoding).name
+    return mistakes
 
 
-def _choose_lines(lines: Iterable[bytes]) -> Iterable[bytes]:
-    """Yield the first lines that are not ASCII, whole ones as far as there are any."""
-    size = 0
-    for number, line in enumerate(each for each in lines if not each.isascii()):
-        size += len(line)
-        if number and (number == _MOST_LINES or size > _MOST_BYTES):
-            return
-        yield line[:_MOST_BYTES]
+def _is_word(text: str) -> bool:
+    """Return whether a text has only letters, of one script, and no capital after a small one."""
+    categories = list(map(unicodedata.category, text))
+    scripts = {_find_script(each) for each, category in zip(text, categories, strict=True) if category[0] != "M"}
+    is_mixed = len(scripts) > 1 or ("Ll", "Lu") in pairwise(categories)
+    return not is_mixed and all(category[0] in "LM" for category in categories)
 
 
-def _stands_apart(text: str) -> bool:
-    """Return whether most of the words in another script have no Latin letters beside them."""
-    return 2 * len(_BESIDE_LATIN.findall(text)) <= len(_FOREIGN.findall(text))
+def _find_script(character: str) -> str:
+    name = unicodedata.name(character, "").partition(" ")[0]
+    return _SCRIPTS.get(name, name)
 
 
 _EXPORT = "save the sheet as CSV (UTF-8)"
@@ -231,8 +277,9 @@ class TextReader:
             rest = len(error.object) - error.start if isinstance(error, UnicodeDecodeError) else len(block)
             line = self._count_lines_before(offset + len(block) - rest) + 1
             name = self.encoding.removesuffix("-sig").upper()
-            proposed = propose_encoding(error) if isinstance(error, UnicodeDecodeError) and name == "UTF-8" else None
-            problem = f"is not {name} on line {line}{f', probably {proposed}' if proposed else ''}"
+            proposed = propose_encodings(error) if isinstance(error, UnicodeDecodeError) and name == "UTF-8" else ()
+            fitting = ", ".join(f"{each} ({_ENCODINGS[each]})" for each in proposed)
+            problem = f"is not {name} on line {line}{f'; it may be {fitting}' if fitting else ''}"
         raise self._refuse_text(problem)  # only now: the other error holds the text
 
     def _check_nul(self, text: str, offset: int) -> str:
