@@ -134,10 +134,6 @@ class Hint(StrEnum):
         f"{{'*': '-'}}, {_OF_TABLES}"
     )
     IGNORE_THE_OTHERS = f"ignore the others with mapping={{COLUMN: '-'}}, {_OF_TABLES}"
-    LIST_THE_VALUES = (
-        "use JSON lines, where a key may have a list of values, or ignore the others with mapping={COLUMN: '-'}, "
-        f"{_OF_TABLES}"
-    )
     NAME_EACH_COLUMN = "give each a name of its own"
     LIST_PRODUCT_KEYS = "products.list() yields the product_key of each id, and a sync deletes by id"
     USE_A_FEED = "XML is for products: open_feed reads it"

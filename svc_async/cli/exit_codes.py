@@ -95,9 +95,6 @@ _IN_THE_COMMAND: Mapping[Hint, str] = MappingProxyType(
             "--map '*=-'"
         ),
         Hint.IGNORE_THE_OTHERS: "ignore the others with --map COLUMN=-",
-        Hint.LIST_THE_VALUES: (
-            "use JSON lines, where a key may have a list of values, or ignore the others with --map COLUMN=-"
-        ),
         Hint.LIST_PRODUCT_KEYS: (
             "`svc-async catalog list` prints the product_key of each id, and a sync deletes by id"
         ),

@@ -22,6 +22,7 @@ __all__ = [
     "ColumnMatcher",
     "EmptyValues",
     "FoundColumn",
+    "choose_between",
     "find_missing",
     "select_unmapped",
 ]
@@ -125,6 +126,11 @@ def find_missing(vocabulary: Vocabulary, keys: Collection[str], names: Sequence[
     similar = (name for name in names[:_COMPARED_NAMES] if vocabulary.propose_key(name) == missing)
     proposed = next((f" ({quote_name(name)} may be one)" for name in similar), "")
     return f"has no {missing!r}, which every row needs{proposed}", vocabulary.hint
+
+
+def choose_between(names: Collection[str]) -> Hint:
+    """Return what to do about several columns of which one is needed: a mapping tells them apart by their names."""
+    return Hint.NAME_EACH_COLUMN if len(set(map(normalize_name, names))) < len(names) else Hint.IGNORE_THE_OTHERS
 
 
 @attrs.frozen(slots=False)
@@ -256,7 +262,7 @@ class ColumnMatcher:
 
         Args:
             names: the names.
-            taken: keys of other columns; a table has one column of each.
+            taken: keys of other columns; more columns of these are rather not what is meant.
         """
         proposals = [(name, self.vocabulary.propose_key(name)) for name in names[:_PROPOSED_NAMES]]
         found = [f"{quote_name(name)} may be {key}" for name, key in proposals if key and key not in taken]
@@ -272,9 +278,6 @@ class ColumnMatcher:
         if missing := find_missing(self.vocabulary, keys, others):
             raise self.refuse(*missing)
         repeated = sorted(key for key, count in used.items() if count > 1)
-        if repeated:
-            names = [normalize_name(name) for name, key in zip(self.header, keys, strict=True) if key in repeated]
-            hint = Hint.LIST_THE_VALUES if "email" in repeated else Hint.IGNORE_THE_OTHERS
-            if len(set(names)) < len(names):  # a mapping names all columns of the same name
-                hint = Hint.NAME_EACH_COLUMN
-            raise self.refuse(f"has more than one column of {quote_names(repeated)}", hint)
+        if repeated and not self.vocabulary.multiple:
+            names = [name for name, key in zip(self.header, keys, strict=True) if key in repeated]
+            raise self.refuse(f"has more than one column of {quote_names(repeated)}", choose_between(names))

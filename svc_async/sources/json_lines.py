@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from svc_async.errors import Hint
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, MAX_LINE, TextReader
 from svc_async.sources.blocks.files import Input
-from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher, find_missing, select_unmapped
+from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher, choose_between, find_missing, select_unmapped
 from svc_async.sources.file_source import LineIndex, TableSource
 from svc_async.users.names import USERS, Vocabulary, looks_like_data
-from svc_async.users.tables import ColumnarRows
+from svc_async.users.tables import ColumnarRows, join_values
 
 __all__ = ["JsonLinesSource"]
 
@@ -119,11 +118,13 @@ class JsonLinesSource(TableSource):
         return [self._find_value(key, each, names, line) for line, each in enumerate(objects, first)]
 
     def _find_value(self, key: str, each: Mapping[str, Any], names: Sequence[str], line: int) -> Any:
-        """Return the value of an identifier that different objects name differently."""
+        """Return the value of a key that has several names, in different objects or in one."""
         found = [name for name in names if name in each]
-        if len(found) > 1:
-            raise self.refuse(f"has several names of {key!r} in one object near line {line}", Hint.IGNORE_THE_OTHERS)
-        return each[found[0]] if found else None
+        if len(found) < 2:  # noqa: PLR2004 - the usual case: one name
+            return each[found[0]] if found else None
+        if not self._vocabulary.multiple:
+            raise self.refuse(f"has several names of {key!r} in one object near line {line}", choose_between(found))
+        return join_values(value for name, value in each.items() if name in found)
 
     def _parse(self, text: str, line: int) -> Sequence[dict[str, Any]]:
         with suppress(msgspec.DecodeError, RecursionError, UnicodeError):

@@ -89,8 +89,6 @@ class ParquetSource(TableSource):
         self._match_columns(names, mapping, vocabulary, place="the schema")
         self._wanted = [name for name, key in self._keys if key != IGNORED]
         for name, column_type in zip(names, types, strict=True):
-            if name in self._wanted and names.count(name) > 1:
-                raise self.refuse(f"has more than one column {name!r}")
             if name in self._wanted and not self._arrow.is_supported(column_type):
                 raise self.refuse(f"must have strings or integers in column {name!r}, not {column_type}")
 
@@ -116,7 +114,7 @@ class ParquetSource(TableSource):
         with self._open() as (table, planner):
             for group in (index for index in groups if self.row_groups[index]):
                 for batch in self._select_rows(self._read_batches(table, planner, group)):
-                    columns = [self._list_values(batch.column(name), name) for name in self._wanted]
+                    columns = [self._list_values(column, name) for name, column in self._name_columns(batch)]
                     self.bytes_read += batch.num_rows
                     yield ColumnarRows([self._empty.clear_all(column) for column in columns])
         self._input.check_unchanged()
@@ -140,7 +138,8 @@ class ParquetSource(TableSource):
     def _read_batches(self, table: Any, planner: BatchPlanner, group: int) -> Iterator[Any]:
         with self._guard(self._describe_damage()):
             size = planner.find_batch_size(self._find_leaves(table, group))
-            batches = table.iter_batches(size, row_groups=[group], columns=self._wanted, use_threads=False)
+            columns = [*dict.fromkeys(self._wanted)]  # several may have one name
+            batches = table.iter_batches(size, row_groups=[group], columns=columns, use_threads=False)
         while True:
             with self._guard(self._describe_damage()):
                 if (batch := next(batches, None)) is None:
@@ -148,6 +147,11 @@ class ParquetSource(TableSource):
                 planner.count(batch.nbytes)
                 self._check_lengths(batch)
             yield batch
+
+    def _name_columns(self, batch: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the columns of a batch, with their names, in the order of the schema of the file."""
+        places = {name: iter(batch.schema.get_all_field_indices(name)) for name in self._wanted}
+        return ((name, batch.column(next(places[name]))) for name in self._wanted)
 
     def _find_leaves(self, table: Any, group: int) -> Iterator[tuple[Any, bool]]:
         """Yield the metadata of what the columns are stored in, and whether it is of lists."""
@@ -160,7 +164,7 @@ class ParquetSource(TableSource):
     def _check_lengths(self, batch: Any) -> None:
         """Check the values of a batch that is large enough to hold a value that is too long."""
         if batch.nbytes > MAX_VALUE:
-            for name, column in zip(self._wanted, (batch.column(name) for name in self._wanted), strict=True):
+            for name, column in self._name_columns(batch):
                 if self._arrow.measure_longest(column) > MAX_VALUE:
                     raise ExcessiveFile(f"has a value longer than {MAX_VALUE >> 20} MiB in column {name!r}")
 

@@ -199,12 +199,12 @@ class _Batches:
         Raises:
             InvalidArgument: a value is too long.
         """
-        columns = {name: batch.column(index) for index, name in self.wanted.items()}
-        shared = {name: column for name, column in columns.items() if self.arrow.shares_values(column.type)}
-        lengths = {name: self.arrow.measure_longest(column) for name, column in shared.items()}
-        for name, length in lengths.items():
+        columns = {index: batch.column(index) for index in self.wanted}
+        shared = {index: column for index, column in columns.items() if self.arrow.shares_values(column.type)}
+        lengths = {index: self.arrow.measure_longest(column) for index, column in shared.items()}
+        for index, length in lengths.items():
             if length > MAX_VALUE:
-                raise _refuse(f"has a value longer than {MAX_VALUE >> 20} MiB in column {name!r}")
+                raise _refuse(f"has a value longer than {MAX_VALUE >> 20} MiB in column {self.wanted[index]!r}")
         return max(1, min(SLICE_ROWS, MAX_BATCH // max(1, sum(lengths.values()))))
 
     def _list_values(self, column: Any, name: str, first: int) -> Sequence[Any]:

@@ -16,7 +16,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.users.identifiers import IDENTIFIERS, Identifier, select_identifiers
 from svc_async.users.names import USERS, quote_name
 from svc_async.users.packed import PackedUsers, RowTemplate
-from svc_async.users.tables import ColumnarRows
+from svc_async.users.tables import ColumnarRows, join_values
 from svc_async.users.user_columns import InvalidValue, UserColumns, combine_present, encode_column
 from svc_async.wire.records import describe_mapping
 from svc_async.wire.writing import to_plain
@@ -94,12 +94,12 @@ class RowEncoder:
     """Encodes rows of one set of columns.
 
     Args:
-        columns: the names of identifiers.
+        columns: the names of identifiers. Several columns of one contain several of its values, in their order.
         identifiers: those that there are.
         bad_identifiers: whether a row with an invalid identifier fails, or is sent without it.
 
     Raises:
-        InvalidArgument: a column is not an identifier or is repeated, or there is none.
+        InvalidArgument: a column is not an identifier, or there is none.
     """
 
     def __init__(
@@ -114,7 +114,9 @@ class RowEncoder:
         self._width = len(columns)
         self._rule = f"must have {self._width} value{'s' * (self._width != 1)}, one for each column"
         self._identifiers = [identifier for name, identifier in identifiers.items() if name in columns]
-        self._columns = [columns.index(identifier.name) for identifier in self._identifiers]
+        self._columns = [
+            [index for index, name in enumerate(columns) if name == identifier.name] for identifier in self._identifiers
+        ]
 
     def encode(self, rows: Sequence[Sequence[object]], invalid: dict[int, str] | None = None) -> EncodedUsers:
         """Encode a slice of rows; arguments as in `hash`."""
@@ -131,8 +133,8 @@ class RowEncoder:
         by_column = self._transpose(rows, invalid)
         problems: dict[int, InvalidValue] = {}
         columns = {
-            identifier.name: encode_column(identifier, by_column[index], problems)
-            for identifier, index in zip(self._identifiers, self._columns, strict=True)
+            identifier.name: encode_column(identifier, _join_columns([by_column[index] for index in places]), problems)
+            for identifier, places in zip(self._identifiers, self._columns, strict=True)
         }
         present = combine_present(columns)
         partly_valid = [index for index in sorted(problems) if present[index] and index not in invalid]
@@ -256,8 +258,11 @@ def _check_columns(columns: Sequence[str], known: Collection[str]) -> None:
     if not columns or not set(columns) <= set(known):
         unknown = [column for column in columns if column not in known]
         raise InvalidArgument("columns", f"must be among {', '.join(known)}{_propose_key(unknown, known)}")
-    if len(set(columns)) != len(columns):
-        raise InvalidArgument("columns", "must not repeat; several values of one kind are a list in one column")
+
+
+def _join_columns(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """Return the columns of one identifier as one."""
+    return columns[0] if len(columns) == 1 else list(map(join_values, zip(*columns, strict=True)))
 
 
 def _parse_members(members: Sequence[object], invalid: dict[int, str]) -> Sequence[Mapping[str, object]]:

@@ -79,6 +79,7 @@ class Vocabulary:
         hints: what a name for a key may contain, as a regular expression; such a key is proposed, never assumed.
         lenient: whether names that are not recognised are left out silently.
         optional: whether there need not be any name that is recognised.
+        multiple: whether a key may have several values, so that several columns may contain it.
         hint: what to do if a table has none of the keys that it needs.
     """
 
@@ -89,6 +90,7 @@ class Vocabulary:
     hints: Mapping[str, str] = MappingProxyType({})
     lenient: bool = False
     optional: bool = False
+    multiple: bool = False
     hint: Hint = Hint.MAP_A_COLUMN
     _spellings: Mapping[str, str] = attrs.field(
         default=attrs.Factory(lambda self: self._spell(), takes_self=True), init=False, repr=False
@@ -155,6 +157,7 @@ USERS = Vocabulary(
             "handle": "handle|username|screenname",
         }
     ),
+    multiple=True,
 )
 """What the columns and keys of users may be named."""
 DO_NOT_REACH_USERS = USERS.restrict_to(("email", "phone_number"))  # contract DNR-03

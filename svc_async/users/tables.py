@@ -1,6 +1,6 @@
 """Tables of users: rows, or columns, which spare the tuple for each row."""
 
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -8,7 +8,7 @@ import attrs
 
 from svc_async.errors import InvalidArgument
 
-__all__ = ["ColumnSlicer", "ColumnarRows", "Columns", "Rows", "slice_columns"]
+__all__ = ["ColumnSlicer", "ColumnarRows", "Columns", "Rows", "join_values", "slice_columns"]
 
 _CONVERTERS = ("to_pylist", "tolist", "to_list")
 """How arrays become lists: those of Arrow, of numpy and pandas, and of polars."""
@@ -19,7 +19,8 @@ class Rows:
     """Rows of a table: the names of the columns once, then one tuple for each row.
 
     Attributes:
-        columns: identifiers, such as `("email", "phone_number")`.
+        columns: identifiers, such as `("email", "phone_number")`. Several columns of one identifier contain several of
+            its values, such as two addresses of a person.
         rows: an iterable or async iterable of tuples with a value for each column; None or blank for none.
     """
 
@@ -34,7 +35,7 @@ class Columns:
     Rows have the positions that they would have as tuples. A row beyond the end of the shortest column fails.
 
     Attributes:
-        names: identifiers, such as `("email", "phone_number")`.
+        names: identifiers, such as `("email", "phone_number")`; see `Rows`.
         batches: an iterable or async iterable of batches. A batch has a column for each name, and a column is a
             sequence of values, such as a list or an Arrow array; None or blank for none.
     """
@@ -63,6 +64,20 @@ class ColumnarRows(Sequence[Any]):
 
     def __iter__(self) -> Iterator[Sequence[Any]]:
         return zip(*self.columns, strict=True)
+
+
+def join_values(values: Iterable[object]) -> object:
+    """Return the values of one identifier of a row as one value: a list if there are several, None if there is none."""
+    present = [value for value in values if not (value is None or (isinstance(value, str) and not value.strip()))]
+    if len(present) < 2:  # noqa: PLR2004 - a single value needs no list
+        return present[0] if present else None
+    return [
+        each
+        for value in present
+        for each in (
+            value if isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping) else (value,)
+        )
+    ]
 
 
 class ColumnSlicer:

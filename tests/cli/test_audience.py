@@ -428,7 +428,6 @@ USAGE = [
     pytest.param((), "a@example.org\nb@example.org\n", ("file", "NAME_THE_COLUMNS"), id="no header"),
     pytest.param((), "Ann,Smith\n", ("file", "MAP_A_COLUMN"), id="nothing known"),
     pytest.param((), "email,First\na@example.org,Ann\n", ("file", "MAP_OR_IGNORE"), id="unknown column"),
-    pytest.param((), "email,e-mail\n", ("file", "LIST_THE_VALUES"), id="two columns"),
     pytest.param((), b"email\nm\xfcller@example.org\n", ("file", "NAME_THE_ENCODING"), id="latin-1"),
     pytest.param((), b"email\na\0@example.org\n", ("file", "NAME_THE_ENCODING"), id="nul"),
     pytest.param((), b"\x7fELF\2\1\1" + bytes(9) + b"\3\xf6" + bytes(90), ("file", None), id="program"),

@@ -125,7 +125,6 @@ def test_a_table_is_read_as_it_is_needed_and_exported_once_for_each_reading() ->
         (pa.table({"email": [1.5]}), None),
         (pa.table({"email": [b"a"]}), None),
         (pa.table({"mail": ["a"], "x": ["b"]}), Hint.MAP_A_COLUMN),
-        (pa.table({"email": ["a"], "E-Mail": ["b"]}), Hint.LIST_THE_VALUES),
         (pa.chunked_array([["a"]]), None),
         (pd.Series(["a"]), None),
         (pd.DataFrame({"email": ["a", 3]}), None),

@@ -271,11 +271,6 @@ def test_unknown_columns_are_listed_with_what_to_do(write: Write) -> None:
     assert "'First name', '(column 3, without a name)', 'Notes'" in str(error)
 
 
-def test_two_columns_of_one_kind(write: Write) -> None:
-    assert refuse(write("email,E-Mail\n")).hint is Hint.LIST_THE_VALUES
-    assert refuse(write("email,Email\n")).hint is Hint.NAME_EACH_COLUMN
-
-
 def test_nothing_left_to_send(write: Write) -> None:
     assert refuse(write("email\n"), {"email": "-"}).hint is Hint.MAP_A_COLUMN
     assert refuse(write("Ann\n"), {"*": "-"}).hint is Hint.MAP_A_COLUMN

@@ -73,20 +73,12 @@ def test_a_stream_can_be_parquet(path: Path) -> None:
         pytest.param({"email": pa.array([[["a@b.c"]]])}, "'email'", None, id="lists of lists"),
         pytest.param({"email": ["a"], "name": ["b"]}, "'name'", Hint.MAP_OR_IGNORE, id="unknown"),
         pytest.param({"name": ["b"]}, "", Hint.MAP_A_COLUMN, id="none known"),
-        pytest.param({"email": ["a"], "e_mail": ["b"]}, "'email'", Hint.LIST_THE_VALUES, id="two of one kind"),
     ],
 )
 def test_an_unusable_column_is_named(path: Path, columns: dict[str, Any], named: str, hint: Hint | None) -> None:
     with pytest.raises(UnusableFile, check=has(hint=hint)) as caught:
         ParquetSource(write_table(path, columns))
     assert named in str(caught.value)
-
-
-def test_two_columns_of_one_name_are_refused(path: Path) -> None:
-    table = pa.table([["a"], ["b"]], names=["email", "email"])
-    parquet.write_table(table, path)
-    with pytest.raises(UnusableFile, check=has(hint=Hint.NAME_EACH_COLUMN)):
-        ParquetSource(path)
 
 
 @pytest.fixture

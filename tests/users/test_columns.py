@@ -152,7 +152,6 @@ async def test_what_was_read_before_a_source_fails_is_sent(users: AudienceUsers)
     ("columns", "parameter"),
     [
         (Columns(("email", "mail"), []), "columns"),
-        (Columns(("email", "email"), []), "columns"),
         (Columns(("email",), 5), "batches"),  # type: ignore[arg-type]  # the mistake
         (Columns(("email",), "ab"), "batches"),
     ],

@@ -1,5 +1,7 @@
 import json
+from collections.abc import Sequence
 from hashlib import sha256
+from math import nan
 from typing import Any
 
 import pytest
@@ -135,8 +137,32 @@ def test_a_row_of_another_width_fails_by_itself(row: Any) -> None:
     assert len(encoded.users) == 1
 
 
-@pytest.mark.parametrize("columns", [(), ("email", "mail"), ("email", "email")])
-def test_columns_are_identifiers_each_once(columns: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("row", "values"),
+    [
+        pytest.param(("a@b.de", "h", "c@d.de"), ["a@b.de", "c@d.de"], id="two"),
+        pytest.param(("a@b.de", "h", ["c@d.de", None, "a@b.de"]), ["a@b.de", "c@d.de"], id="a list among them"),
+        pytest.param(("", "h", "c@d.de"), ["c@d.de"], id="the second only"),
+        pytest.param((" ", "h", nan), [], id="none"),
+    ],
+)
+def test_columns_of_one_identifier_are_its_values(row: Sequence[Any], values: Sequence[str]) -> None:
+    encoded = RowEncoder(("email", "handle", "email")).encode([("x@y.de", None, None), row])
+
+    assert users(encoded)[1].get("email", []) == list(map(hashed, values))
+
+
+@pytest.mark.parametrize(("drops", "invalid"), [(False, [1]), (True, [])])
+def test_an_invalid_value_of_one_of_several_columns_is_that_of_the_row(*, drops: bool, invalid: list[int]) -> None:
+    encoder = RowEncoder(("email", "email"), bad_identifiers="drop" if drops else "fail")
+    encoded = encoder.encode([("x@y.de", "z@y.de"), ("bad", "a@b.de")])
+
+    assert list(encoded.invalid) == invalid
+    assert encoded.partly_valid == 1
+
+
+@pytest.mark.parametrize("columns", [(), ("email", "mail")])
+def test_columns_are_identifiers(columns: tuple[str, ...]) -> None:
     with pytest.raises(InvalidArgument, check=has(parameter="columns")):
         RowEncoder(columns)
 
