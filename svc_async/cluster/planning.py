@@ -21,7 +21,7 @@ from svc_async.cluster.plan import Fragment, PlannedFile, SourcePlan
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.sources.blocks.decoding import MAX_LINE
 from svc_async.sources.blocks.files import ByteReader, unusable
-from svc_async.sources.csv_source import CsvSource
+from svc_async.sources.csv_source import CsvSource, describe_unmatched
 from svc_async.sources.detect import detect_format
 
 __all__ = ["Cut", "plan_in_thread", "plan_source"]
@@ -90,8 +90,10 @@ class CsvRecords:
     def __init__(self, delimiter: bytes, refuse: Refuse) -> None:
         self.refuse = refuse
         between = re.escape(delimiter)
-        quoted = rb'"[^"]*+(?:""[^"]*+)*+"'
-        cell = rb'(?:%b|[^"%b\r\n][^%b\r\n]*+)?+' % (quoted, between, between)
+        blanks = b"" if delimiter == b" " else b" *+"  # around quotes, as the parser has them
+        after = rb'(?>(?<=[^"%b\r\n ]")%b|(?<=[^"%b\r\n ]""")%b|)' % (between, blanks, between, blanks)
+        quoted = rb'%b"[^"]*+(?:""[^"]*+)*+"%b' % (blanks, after)
+        cell = rb'(?:%b|(?!%b")[^%b\r\n]++)?+' % (quoted, blanks, between)
         cells = rb"%b(?:%b%b)*+" % (cell, between, cell)
         self._match_records = re.compile(rb"(?:%b(?:\r\n|\n|\r(?=[^\n])))*+" % cells).match
         self._match_record = re.compile(rb"%b(?:\r\n|\n|\r(?=[^\n]))" % cells).match
@@ -114,7 +116,7 @@ class CsvRecords:
         end = found.end() if found else 0
         if self._match_mistake(text, end):
             line += self.count_lines(text, end)
-            raise self.refuse(f"has unmatched quotes on line {line}; double a quote inside a quoted cell")
+            raise self.refuse(describe_unmatched(line))
         if len(text) - end > _LONGEST:
             line += self.count_lines(text, end)
             raise self.refuse(f"has a row longer than 4 MiB on line {line}; is a quote not closed?")

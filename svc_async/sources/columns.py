@@ -146,6 +146,7 @@ class ColumnMatcher:
         place: what the names were read from.
         where: the place of the names in messages, if it is not obvious.
         continued: whether other names of the input were matched before.
+        unused: the columns, counted from 0, that have neither a name nor any value.
     """
 
     name: str
@@ -156,6 +157,7 @@ class ColumnMatcher:
     place: str = "the header"
     where: str = ""
     continued: bool = False
+    unused: Collection[int] = ()
 
     def match_columns(self) -> Sequence[str]:
         """Return a key for each column of a table, `-` for one that is ignored.
@@ -177,7 +179,7 @@ class ColumnMatcher:
             InvalidArgument: the mapping is not usable.
         """
         self._check_mapping()
-        keys = [self._find_key(name) for name in self.header]
+        keys = [IGNORED if at in self.unused else self._find_key(name) for at, name in enumerate(self.header)]
         if not (self.vocabulary.optional or self.mapping or self.continued or {*keys} - {None, IGNORED}):
             raise self._make_unrecognised_error()
         if not self.vocabulary.lenient:

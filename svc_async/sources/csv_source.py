@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ from svc_async.errors import Hint, UnusableFile
 from svc_async.printable import clean
 from svc_async.sources.blocks.decoding import BLOCK_SIZE, MAX_LINE, TextReader, split_lines
 from svc_async.sources.blocks.files import Input
-from svc_async.sources.columns import IGNORED
+from svc_async.sources.columns import IGNORED, OTHERS
 from svc_async.sources.file_source import LineIndex, TableSource, count_lines
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import USERS, Vocabulary, looks_like_data, normalize_name
 from svc_async.users.tables import ColumnarRows
 
-__all__ = ["CsvSource"]
+__all__ = ["CsvSource", "describe_unmatched"]
 
 _log = logging.getLogger("svc_async")
 _PAUSE = 1_048_576
@@ -51,6 +51,10 @@ class CsvRows:
         self._text = text
         self._blocks = blocks
         self._delimiter = delimiter
+        between = re.escape(delimiter)
+        # An odd number of quotes after other text ends a quoted cell, whatever comes before; others may be within one.
+        ends = rf'("(?<=[^"{between}\r\n ]")(?:"")*+) +(?=[{between}\r\n]|\Z)'
+        self._drop_blanks = re.compile(ends if delimiter != " " else "(?!)").sub
         self._size = 0
         self._lines_before = text.lines_before
         self._has_ended = self._is_paused = self._has_quotes = False
@@ -99,14 +103,16 @@ class CsvRows:
 
     def _start(self) -> Any:
         lines = chain.from_iterable(map(split_lines, self._take_blocks()))
-        return csv.reader(lines, delimiter=self._delimiter, strict=True)
+        return _read_cells(lines, self._delimiter, strict=True)
 
     def _take_blocks(self) -> Iterator[str]:
         """Yield blocks to the end, or until the last row is complete."""
         for block in self._blocks:
             self._size += len(block)
             self._has_quotes = self._has_quotes or '"' in block
-            yield block
+            # A single character is searched for much faster than two.
+            has_blanks = self._has_quotes and " " in block and '" ' in block
+            yield self._drop_blanks(r"\1", block) if has_blanks else block
             if self._is_complete():
                 self._is_paused = True
                 return
@@ -150,8 +156,9 @@ class CsvSource(TableSource):
 
     The encoding is detected from the first bytes, the delimiter (comma, semicolon, tab or bar) from the header. A
     column is recognised by the service's key or another common name, in any case, with spaces or dashes for
-    underscores, or by `mapping`. Blank lines are skipped. In a row with fewer cells than the header the last ones are
-    empty; a row with more has none, so that it fails.
+    underscores, or by `mapping`. Blank lines are skipped, and so are blanks around a quoted cell and columns that have
+    neither a name nor a value. In a row with fewer cells than the header the last ones are empty; a row with more has
+    none, so that it fails.
 
     Args:
         file: its path, or an input.
@@ -206,7 +213,9 @@ class CsvSource(TableSource):
         self._given = header and list(header)
         names = self._read_header(first) if self._given is None else self._given
         mapping = {clean_name(name): key for name, key in (mapping or {}).items()}
-        self._match_columns([*map(clean_name, names)], mapping, vocabulary, place="the header")
+        names = [*map(clean_name, names)]
+        unused = () if vocabulary.lenient or OTHERS in mapping or all(names) else self._find_unused(names)
+        self._match_columns(names, mapping, vocabulary, place="the header", unused=unused)
         self._wanted = [index for index, (_, key) in enumerate(self._keys) if key != IGNORED]
         if self._given is not None:
             known = {*map(normalize_name, self.names)}
@@ -268,7 +277,20 @@ class CsvSource(TableSource):
             return self.refuse(f"has a cell without an end on line {line}; is a quote not closed?")
         if "end of data" in str(error):
             return self.refuse(f"has a quote on line {line} that is not closed; is the file truncated?")
-        return self.refuse(f"has unmatched quotes on line {line}; double a quote inside a quoted cell")
+        return self.refuse(describe_unmatched(line))
+
+    def _find_unused(self, names: Sequence[str]) -> Collection[int]:
+        """Return the columns that have neither a name nor any value, such as those that a spreadsheet adds."""
+        self._keys = [(name, IGNORED) for name in names]
+        self._wanted = [index for index, name in enumerate(names) if not name]
+        used: set[int] = set()
+        with closing(self.parse()) as slices:
+            for row in chain.from_iterable(slices):
+                used.update(compress(self._wanted, map(str.strip, row)))
+                if len(used) == len(self._wanted):
+                    break
+        self.bytes_read = 0
+        return {*self._wanted} - used
 
     def _fit_to_header(self, row: Sequence[str]) -> Sequence[str]:
         if len(row) > len(self._keys):
@@ -299,8 +321,17 @@ def _has_plain_quotes(text: str, delimiter: str) -> bool:
     return opening == closing == quotes / 2
 
 
+def describe_unmatched(line: int) -> str:
+    """Return what is wrong with a line of which the parser does not know where a cell ends."""
+    return f"has a blank or text after a closing quote on line {line}; double a quote inside a quoted cell"
+
+
+def _read_cells(lines: Iterable[str], delimiter: str, *, strict: bool = False) -> Any:
+    return csv.reader(lines, delimiter=delimiter, strict=strict, skipinitialspace=delimiter != " ")
+
+
 def _split_cells(line: str, delimiter: str) -> Sequence[str]:
     try:
-        return next(csv.reader([line], delimiter=delimiter))
+        return next(_read_cells([line], delimiter))
     except csv.Error:  # a cell of more than 131,072 characters
         return ()

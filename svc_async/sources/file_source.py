@@ -203,7 +203,13 @@ class TableSource(FileSource):
             yield [parse_product(self.columns, row) for row in part]
 
     def _match_columns(
-        self, names: Sequence[str], mapping: Mapping[str, str] | None, vocabulary: Vocabulary, *, place: str
+        self,
+        names: Sequence[str],
+        mapping: Mapping[str, str] | None,
+        vocabulary: Vocabulary,
+        *,
+        place: str,
+        unused: Collection[int] = (),
     ) -> None:
         """Find out what the columns of a header contain.
 
@@ -211,6 +217,6 @@ class TableSource(FileSource):
             UnusableFile: the header cannot be used.
             InvalidArgument: the mapping cannot be used.
         """
-        matcher = ColumnMatcher(self.name, names, mapping or {}, self.refuse, vocabulary, place=place)
+        matcher = ColumnMatcher(self.name, names, mapping or {}, self.refuse, vocabulary, place=place, unused=unused)
         self._keys = list(zip(names, matcher.match_columns(), strict=True))
         self.columns = tuple(key for _, key in self._keys if key != IGNORED)

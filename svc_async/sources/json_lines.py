@@ -57,7 +57,8 @@ class JsonLinesSource(TableSource):
         block_size: int = BLOCK_SIZE,
     ) -> None:
         super().__init__(file, empty)
-        self._text = TextReader(self._input, encoding=encoding, block_size=block_size)
+        # A carriage return by itself is a blank between the tokens of JSON.
+        self._text = TextReader(self._input, encoding=encoding, block_size=block_size, returns=False)
         self.encoding = self._text.encoding
         self.columns = tuple(vocabulary.keys)
         self._mapping = mapping or {}

@@ -31,6 +31,10 @@ CELLS = st.one_of(
 )
 
 
+BLANKS = ['"a,b" , "c"', ' "a\nb"  ,x', ' "a""" ,"b"', 'x, " ,y" ', ' " ""x"" ,y" ,', '"" ,x', '"a," ,x']
+"""Rows with blanks around quotes."""
+
+
 def quote(cell: str) -> str:
     return f'"{cell.replace(chr(34), chr(34) * 2)}"' if any(each in cell for each in ',;"\r\n') else cell
 
@@ -41,7 +45,7 @@ def tables(draw: st.DrawFn) -> bytes:
     end = draw(st.sampled_from(["\n", "\r\n", "\r"]))
     rows = draw(st.lists(st.lists(CELLS, min_size=1, max_size=3), max_size=12))
     lines = [",".join(map(quote, row)) for row in rows]
-    lines += draw(st.lists(st.sampled_from(["", 'a "stray" quote,b', '5",6"', "a@b.de,1,2,3"]), max_size=3))
+    lines += draw(st.lists(st.sampled_from(["", 'a "stray" quote,b', '5",6"', "a@b.de,1,2,3", *BLANKS]), max_size=3))
     header = draw(st.sampled_from(["email,handle", '"email","the\nother"', "email", "sep=,\nemail,x"]))
     mark = draw(st.sampled_from(["", "\ufeff"]))
     return (mark + end.join([header, *draw(st.permutations(lines))]) + draw(st.sampled_from(["", end]))).encode()
@@ -135,7 +139,7 @@ def test_mistake_is_named_by_its_line_in_the_file(write: Write) -> None:
         list(read_fragments(plan))
 
 
-@pytest.mark.parametrize("row", ['"a@b.de"x', '"a@b.de'])
+@pytest.mark.parametrize("row", ['"a@b.de"x', '"a@b.de" x', '"" ,x', '"a@b.de'])
 def test_quotes_that_do_not_match_are_found_before_anything_is_read(write: Write, row: str) -> None:
     lines = ["email", *(f"user{number}@example.com" for number in range(100))]
     lines[40] = row

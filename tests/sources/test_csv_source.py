@@ -266,9 +266,71 @@ def test_a_file_without_a_recognised_column_is_refused_without_quoting_it(write:
 
 
 def test_unknown_columns_are_listed_with_what_to_do(write: Write) -> None:
-    error = refuse(write("email,First name,,Notes\n"))
+    error = refuse(write("email,First name,,Notes\na@b.c,,x\n"))
     assert error.hint is Hint.MAP_OR_IGNORE
     assert "'First name', '(column 3, without a name)', 'Notes'" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        pytest.param("email,phone,,\na,1,,\nb,,\n", [("a", "1"), ("b", "")], id="at the end"),
+        pytest.param(',email, ,"",phone\n,a, ,"",1\n\n,b\n', [("a", "1"), ("b", "")], id="between"),
+        pytest.param("email,\n" + "a,\n" * 9_000, [("a",)] * 9_000, id="many rows"),
+        pytest.param("email,\na,,\n", [()], id="a row that is too long"),
+        pytest.param("email,\n", [], id="no rows"),
+    ],
+)
+def test_columns_without_a_name_and_without_values_are_left_out(
+    write: Write, content: str, rows: list[tuple[str, ...]]
+) -> None:
+    source = CsvSource(write(content))
+    assert read_rows(source) == read_rows(source) == rows
+    assert source.bytes_read == source.size
+
+
+@pytest.mark.parametrize(
+    "content", ["email,\na,\nb,x\n", ",email\n0,a\n", "email,,,\na,x\n", "email,\n" + "a,\n" * 9_000 + "a,x"]
+)
+def test_a_column_without_a_name_that_has_values_is_unknown(write: Write, content: str) -> None:
+    path = write(content)
+    assert refuse(path).hint is Hint.MAP_OR_IGNORE
+    assert read_rows(CsvSource(path, mapping={"*": "-"}))[-1] == ("b" if "b" in content else "a",)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+async def test_blanks_around_a_quoted_cell_are_left_out_wherever_a_block_ends(write: Write, delimiter: str) -> None:
+    lines = ['"email" , "handle"  ', '"a@b.c" ,x', ' "b@b.c","y" ', 'c@b.c ,  "z, ""z"""  ,,', '"d@b.c"  ']
+    content = "\n".join(line.replace(",", delimiter) for line in lines)
+    path = write(content.replace(delimiter * 2, ""))
+    expected = [("a@b.c", "x"), ("b@b.c", "y"), ("c@b.c", f'z{delimiter} "z"'), ("d@b.c", "")]
+    for size in range(4, len(content) + 2):
+        source = CsvSource(path, block_size=size)
+        await source.check()
+        assert [tuple(map(str.strip, row)) for row in read_rows(source)] == expected
+        assert [source.find_line(position) for position in range(4)] == [2, 3, 4, 5]
+
+
+BLANKS = st.sampled_from(["", " ", "  "])
+
+
+@pytest.mark.usefixtures("examples")
+@example([(" ,x", "", " "), ('a"', "", " ")], 9)
+@example([("", " ", " "), ('"', " ", " "), ('a,"', "", ""), (" ,b", "", "")], 9)
+@given(
+    st.lists(st.tuples(st.text(st.sampled_from('ab ,"\n'), max_size=6), BLANKS, BLANKS), max_size=9), st.integers(4, 30)
+)
+def test_quoted_cells_with_blanks_around_them_are_refused_or_what_they_say(
+    write: Write, cells: list[tuple[str, str, str]], size: int
+) -> None:
+    doubled = [(cell.replace('"', '""'), before, after) for cell, before, after in cells]
+    lines = [f'{before}"{cell}"{after},{before}"{cell}"{after}' for cell, before, after in doubled]
+    try:
+        rows = read_rows(CsvSource(write("\n".join(["email,handle", *lines])), block_size=size))
+    except UnusableFile:
+        assert any(after for _, _, after in cells)
+    else:
+        assert [tuple(map(str.strip, row)) for row in rows] == [(cell.strip(),) * 2 for cell, _, _ in cells]
 
 
 def test_nothing_left_to_send(write: Write) -> None:

@@ -30,6 +30,27 @@ def test_each_line_is_a_row_and_may_lack_names(write: Write) -> None:
     assert source.bytes_read == source.size
 
 
+@pytest.mark.parametrize(
+    ("content", "is_read"),
+    [
+        pytest.param('{"email":\r"a"}\n{"email":"b"}\r\n\r{"email":"c"}', True, id="within an object"),
+        pytest.param('{"email":"a"}\r{"email":"b"}\n', False, id="between two objects"),
+    ],
+)
+def test_a_carriage_return_by_itself_ends_no_line_wherever_a_block_ends(
+    write: Write, content: str, *, is_read: bool
+) -> None:
+    path = write(content)
+    for size in range(4, len(content) + 2):
+        if is_read:
+            source = JsonLinesSource(path, block_size=size)
+            assert read_objects(source) == [{"email": each} for each in "abc"]
+            assert [source.find_line(position) for position in range(3)] == [1, 2, 3]
+        else:
+            with pytest.raises(UnusableFile, check=at(line=1)):
+                JsonLinesSource(path, block_size=size)
+
+
 def test_blank_lines_are_skipped_and_counted(write: Write) -> None:
     source = JsonLinesSource(write('\n{"email":"a"}\r\n  \n\n{"email":"b"}\n\n'))
     assert read_objects(source) == [{"email": "a"}, {"email": "b"}]

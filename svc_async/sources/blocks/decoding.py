@@ -214,6 +214,7 @@ class TextReader:
         source: the input.
         encoding: any of Python's; detected from the first bytes if None.
         block_size: bytes that are decoded at a time.
+        returns: whether a carriage return by itself ends a line.
 
     Attributes:
         name: the name of the input to show to users.
@@ -226,9 +227,17 @@ class TextReader:
         UnusableFile: the input cannot be read.
     """
 
-    def __init__(self, source: Input, *, encoding: str | None = None, block_size: int = BLOCK_SIZE) -> None:
+    def __init__(
+        self,
+        source: Input,
+        *,
+        encoding: str | None = None,
+        block_size: int = BLOCK_SIZE,
+        returns: bool = True,
+    ) -> None:
         self._input = source
         self._block_size = block_size
+        self._returns = returns
         self.name = source.name
         self.lines_before = source.lines_before
         self.bytes_read = 0
@@ -249,7 +258,7 @@ class TextReader:
             for block in blocks:
                 # A carriage return at the very end may be the first half of a line end.
                 text = rest + block
-                end = max(text.rfind("\n"), text.rfind("\r", 0, -1)) + 1
+                end = max(text.rfind("\n"), text.rfind("\r", 0, -1) if self._returns else -1) + 1
                 rest = text[end:]
                 if len(rest) > MAX_LINE:
                     raise self.refuse("has a line longer than 4 MiB; is this really CSV or JSON lines?")
@@ -286,7 +295,8 @@ class TextReader:
         nul = text.find("\0")
         if nul < 0:
             return text
-        line = self._count_lines_before(offset) + _count_line_ends(text[:nul]) + 1
+        returns = text.count("\r", 0, nul) - text.count("\r\n", 0, nul) if self._returns else 0
+        line = self._count_lines_before(offset) + text.count("\n", 0, nul) + returns + 1
         raise self._refuse_text(f"contains a NUL byte on line {line}")
 
     def _refuse_text(self, problem: str) -> UnusableFile:
@@ -298,7 +308,8 @@ class TextReader:
 
     def _count_lines_before(self, offset: int) -> int:
         """Count the lines of the file before a byte, by reading again."""
-        decoder = IncrementalNewlineDecoder(codecs.getincrementaldecoder(self.encoding)("replace"), translate=True)
+        plain = codecs.getincrementaldecoder(self.encoding)("replace")
+        decoder = IncrementalNewlineDecoder(plain, translate=self._returns)
         with ByteReader(self._input) as file:
             count = self.lines_before
             for start in range(0, offset, self._block_size):
@@ -313,10 +324,6 @@ class TextReader:
             first = file.read(4)
         marked = next((name for mark, name in _MARKS.items() if first.startswith(mark)), None)
         return marked or _NULS.get(tuple(not byte for byte in first), "utf-8")
-
-
-def _count_line_ends(text: str) -> int:
-    return text.count("\n") + text.count("\r") - text.count("\r\n")
 
 
 def _find_encoding(encoding: str) -> str:
