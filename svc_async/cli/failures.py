@@ -21,6 +21,7 @@ from svc_async.cli.options import is_url
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.printable import clean_cell
 from svc_async.private_files import check_private, check_trusted, open_private
+from svc_async.run_files import FAILURE_COLUMNS, is_failure_list
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import Source
 from svc_async.users.identifiers import IDENTIFIERS
@@ -32,9 +33,6 @@ except ImportError:  # Windows has no such locks: two runs at once must name dif
 
 __all__ = ["FailureList", "count_reasons", "describe_failures", "name_failures_file", "split_reason"]
 
-_HEADER = ("position", "line", "field", "reason", "code", "file", "id")
-_HEADERS = frozenset({",".join(_HEADER), ",".join(_HEADER[:-1])})
-"""Of lists as well that were written before they had the ids of products; they are replaced."""
 _REASONS = 100
 """Reasons that are counted apart; a service may have a new one for every row."""
 _FOUND_AGAIN = frozenset({"INVALID_ROW", "TOO_LARGE"})
@@ -178,7 +176,7 @@ class FailureList:
             if not self._is_begun:
                 self._is_begun = True
                 self._file.truncate(0)
-                self._writer.writerow(_HEADER)
+                self._writer.writerow(FAILURE_COLUMNS)
             if self.problem is None:
                 self._writer.writerow(row)
         except OSError as error:
@@ -294,7 +292,7 @@ def _rows(path: Path) -> Iterator[list[str]]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(line for line in file if line.endswith("\n"))
         next(rows, None)
-        yield from (row for row in rows if len(row) == len(_HEADER))
+        yield from (row for row in rows if len(row) == len(FAILURE_COLUMNS))
 
 
 def _is_list(path: Path) -> bool:
@@ -303,7 +301,7 @@ def _is_list(path: Path) -> bool:
         return True
     with path.open("rb") as file:
         first = file.readline(100)
-    return not first or first.decode("utf-8", "replace").rstrip("\r\n") in _HEADERS
+    return not first or is_failure_list(first)
 
 
 def _uncell(cell: str) -> str:

@@ -1,7 +1,6 @@
 """How a job ended, as the command prints it and writes it to a report file."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -26,8 +25,9 @@ from svc_async.cli.output.console import (
     show,
 )
 from svc_async.errors import BatchError, InvalidArgument, UnusableFile
-from svc_async.jobs.html_report import BEGINNING, JobRecord, report_page
+from svc_async.jobs.html_report import JobRecord, report_page
 from svc_async.private_files import check_replaceable, report_os_error, write_private
+from svc_async.run_files import is_report
 from svc_async.sources.columns import select_unmapped
 from svc_async.sources.source import Source
 from svc_async.users.names import quote_names, shorten_name
@@ -41,7 +41,6 @@ _PARTLY_VALID = {
 _COUNTED = {"repeated": "repeated: of rows with the same key, the last one counts"}
 """The meaning of further counts, where their name does not say it."""
 _PLANNED = "additions and changes were planned before the rows were checked: they include rows that failed"
-_JSON_BEGINNING = re.compile(rb'\{\s*"version": \d+,\s*"command": "')
 _SAMPLED = ("seconds", "accepted", "requests", "rate_limited")
 _LISTED = 5
 """Reasons that are printed."""
@@ -275,8 +274,8 @@ def check_report(path: Path, option: str = "report") -> None:
         may_replace = not path.exists()
         if path.is_file():
             with path.open("rb") as file:
-                first = file.read(len(BEGINNING)).replace(b"\r\n", b"\n")
-            may_replace = not first or first == BEGINNING.encode() or _JSON_BEGINNING.match(first) is not None
+                first = file.read(512)
+            may_replace = not first or is_report(first)
         if may_replace:
             check_replaceable(path)
     except OSError as error:

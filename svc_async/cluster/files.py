@@ -61,7 +61,7 @@ class SourceFile:
 def list_files(path: str) -> Sequence[SourceFile]:
     """Return the files that a path, a URL, a pattern or a folder stands for, in the order of their paths.
 
-    Of a pattern and of a folder, files without content are left out, and so are names that begin with `_` or `.`.
+    Of a pattern and of a folder, files of 0 bytes are left out, and so are names that begin with `_` or `.`.
 
     Raises:
         InvalidArgument: a package for the URL is missing, or the URL holds a password.

@@ -1,6 +1,7 @@
 """Plans a source: finds its files, reads those of text once and the metadata of Parquet files, and cuts them up."""
 
 import asyncio
+import logging
 import re
 import threading
 from codecs import BOM_UTF8, lookup
@@ -19,13 +20,15 @@ from svc_async.cluster.files import SourceFile, SourceUnavailable, StoredFile, l
 from svc_async.cluster.fragments import open_planned
 from svc_async.cluster.plan import Fragment, PlannedFile, SourcePlan
 from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.printable import clean
 from svc_async.sources.blocks.decoding import MAX_LINE
 from svc_async.sources.blocks.files import ByteReader, unusable
 from svc_async.sources.csv_source import CsvSource, describe_unmatched
-from svc_async.sources.detect import detect_format
+from svc_async.sources.detect import describe_unread, detect_format, read_sample
 
 __all__ = ["Cut", "plan_in_thread", "plan_source"]
 
+_log = logging.getLogger("svc_async")
 _LONGEST = 4 * MAX_LINE + 1_048_576
 """Bytes without the end of a record; a character has up to four, and the parser allows a mebibyte more."""
 
@@ -243,7 +246,8 @@ def plan_source(
 
     Args:
         job: the job. The path of its source is a path, a URL, a folder, or a pattern such as
-            `s3://bucket/customers/*.parquet`; the files of a pattern or a folder are read in the order of their paths.
+            `s3://bucket/customers/*.parquet`; the files of a pattern or a folder are read in the order of their paths,
+            without those that have no content and those that a run has left there, such as lists of failures.
         fragment_size: bytes of text in a fragment.
         block_size: bytes of text that are read at a time.
         stop: ends the planning when it is set.
@@ -256,9 +260,16 @@ def plan_source(
     files = list_files(job.file.path)
     with ThreadPoolExecutor(_THREADS) as pool:
         plan = partial(
-            _plan_file, job=job, fragment_size=fragment_size, block_size=block_size, stop=stop or threading.Event()
+            _plan_file,
+            job=job,
+            is_only=len(files) == 1,
+            fragment_size=fragment_size,
+            block_size=block_size,
+            stop=stop or threading.Event(),
         )
-        parts = list(pool.map(plan, files))
+        parts = list(filter(None, pool.map(plan, files)))
+    if not parts:
+        raise unusable(job.file.path, "stands for no file with rows to send")
     fragments = [
         attrs.evolve(fragment, number=number)
         for number, fragment in enumerate(chain.from_iterable(each for _, each in parts))
@@ -279,13 +290,15 @@ async def plan_in_thread(job: Job) -> SourcePlan:
 
 
 def _plan_file(
-    file: SourceFile, *, job: Job, fragment_size: int, block_size: int, stop: threading.Event
-) -> tuple[PlannedFile, list[Fragment]]:
+    file: SourceFile, *, job: Job, is_only: bool, fragment_size: int, block_size: int, stop: threading.Event
+) -> tuple[PlannedFile, list[Fragment]] | None:
+    """Plan a file; return None if it is left out as one of several."""
     _check_wanted(file.path, stop)
     stored = StoredFile(file)
-    if not stored.size:
-        raise unusable(stored.name, "is empty")
-    format_ = job.file.format or detect_format(stored, feed=job.target.kind == "catalog")
+    if not is_only and (problem := describe_unread(read_sample(stored))):
+        _log.info("left out of the source: %s %s", clean(stored.name), problem)
+        return None
+    format_ = detect_format(stored, chosen=job.file.format, feed=job.target.kind == "catalog")
     with closing(open_planned(stored, format_, job)) as source:
         planned = PlannedFile(source=file, format=format_)
         planner = _FilePlanner(stored, planned, fragment_size, block_size, stop)

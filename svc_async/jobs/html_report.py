@@ -12,8 +12,9 @@ from svc_async.batch.journal.record import Moment
 from svc_async.batch.report import Progress, Report
 from svc_async.jobs.charts import Chart, format_duration, render_chart
 from svc_async.printable import clean
+from svc_async.run_files import PAGE_BEGINNING
 
-__all__ = ["BEGINNING", "JobRecord", "read_style", "render_content", "report_page"]
+__all__ = ["JobRecord", "read_style", "render_content", "report_page"]
 
 _OUTCOMES: Mapping[str, str] = {
     "accepted": "Accepted",
@@ -67,15 +68,6 @@ class JobRecord:
     version: str | None = None
 
 
-BEGINNING = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="generator" content="svc-async">
-"""
-"""How every page begins, and nothing that another program has written."""
-
-
 def report_page(record: JobRecord, *, live: str = "") -> str:
     """Return the page.
 
@@ -83,7 +75,7 @@ def report_page(record: JobRecord, *, live: str = "") -> str:
         record: what it says.
         live: markup that keeps it up to date, for a page that is served.
     """
-    return f"""{BEGINNING}<meta name="viewport" content="width=device-width, initial-scale=1">
+    return f"""{PAGE_BEGINNING}<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{_escape(record.title)}</title>
 <style>{read_style()}</style>{live}
 </head>

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from svc_async.errors import Hint, InvalidArgument
+from svc_async.run_files import describe_run_file
 from svc_async.sources.blocks.decoding import describe_other_format
 from svc_async.sources.blocks.files import ByteReader, FileInput, Input, SpooledInput, unusable
 from svc_async.sources.columns import PREFIX, ColumnMatcher, FoundColumn
@@ -20,7 +21,15 @@ from svc_async.sources.product_attributes import PRODUCTS
 from svc_async.users.names import USERS, VOCABULARY, Vocabulary
 from svc_async.value_rules import TEXT, TEXT_BY_TEXT, TEXTS, instance_of, one_of, or_none
 
-__all__ = ["STANDARD_INPUT", "detect_format", "list_columns", "open_feed", "open_source"]
+__all__ = [
+    "STANDARD_INPUT",
+    "describe_unread",
+    "detect_format",
+    "list_columns",
+    "open_feed",
+    "open_source",
+    "read_sample",
+]
 
 STANDARD_INPUT = "-"
 
@@ -190,24 +199,45 @@ def _open(file: str | Path | Input, chosen: str | None, options: _FormatOptions,
         file = SpooledInput(sys.stdin.buffer) if str(file) == STANDARD_INPUT else FileInput(file)
     _INPUT.check("file", file)
     try:
-        return formats[chosen or detect_format(file, feed=feed)].open(file, options)
+        return formats[detect_format(file, chosen=chosen, feed=feed)].open(file, options)
     except BaseException:
         file.close()
         raise
 
 
-def detect_format(file: Input, *, feed: bool = False) -> str:
-    """Return the format of a file of users, or of a product feed.
+def read_sample(file: Input) -> bytes:
+    """Return how the content of a file begins, decompressed.
 
     Raises:
-        UnusableFile: it cannot be read, or is of another format.
+        UnusableFile: it cannot be read.
+    """
+    with ByteReader(file) as reader:
+        return reader.read(_SAMPLE_SIZE)
+
+
+def describe_unread(sample: bytes) -> str | None:
+    """Return why a file that begins so is no source of rows, and is left out where it is one of several; else None."""
+    return describe_run_file(sample) if sample else "is empty"
+
+
+def detect_format(file: Input, *, chosen: str | None = None, feed: bool = False) -> str:
+    """Return the format of a file of users, or of a product feed.
+
+    Args:
+        file: the file.
+        chosen: its format as the caller says, which is not checked.
+        feed: whether it is a feed.
+
+    Raises:
+        UnusableFile: it cannot be read, is empty, is a file that a run has left, or is of another format.
     """
     formats = _FEEDS if feed else _SOURCES
-    with ByteReader(file) as reader:
-        sample = reader.read(_SAMPLE_SIZE)
-    other = describe_other_format(sample)
-    if other is not None:
-        raise unusable(file.name, other)
+    sample = read_sample(file)
+    problem = describe_unread(sample) or (None if chosen else describe_other_format(sample))
+    if problem is not None:
+        raise unusable(file.name, problem)
+    if chosen is not None:
+        return chosen
     character = sample.lstrip(_LEADING)[:1].decode("latin-1")
     found = "parquet" if sample.startswith(_PARQUET) else _FIRST_CHARACTERS.get(character, "csv")
     if found == "xml" and found not in formats and b"<html" in sample.lower():

@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from svc_async import UnusableFile
+from svc_async.cluster.planning import plan_source
 from svc_async.sandbox import Fault, Sandbox
+from svc_async.sources.detect import open_feed, open_source
+from svc_async.webhooks import SqliteInbox
 from tests.support.command import Call, Command, limit_files
+from tests.support.errors import has
+from tests.support.plans import describe
 from tests.support.tiers import keep_short
 
 USERS = "*/custom_audiences/*/users"
@@ -30,6 +36,28 @@ def upload(sandbox: Sandbox, *options: str) -> tuple[str, ...]:
 
 def listed(people: Path, audience_id: str = "1nmth", operation: str = "upload") -> Path:
     return Path(f"{people}.audience-{audience_id}.{operation}.failures.csv")
+
+
+async def test_what_a_run_leaves_beside_its_file_is_no_source(
+    command: Command, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    (tmp_path / "people.csv").write_text("email\nuser@example.org\nnobody\n")
+    sync = ("audience", "sync", "people.csv", *upload(sandbox)[3:], "--state", "people.state")
+    assert (await command(*upload(sandbox, "--journal", "people.journal", "--report", "report.html"))).code == 5
+    assert (await command(*sync, "--report", "report.json")).code == 5
+    (tmp_path / "cut.failures.csv.new").write_text(LAST_NIGHT)
+    async with SqliteInbox(tmp_path / "events.inbox"):
+        left = {path.name for path in tmp_path.iterdir() if path.is_file() and path.stat().st_size} - {"people.csv"}
+        lists = {listed(Path("people.csv"), sandbox.audience_id, operation).name for operation in ("upload", "sync")}
+        files = {"people.journal", "people.state", "report.html", "report.json", "events.inbox", "cut.failures.csv.new"}
+        assert left >= lists | files
+        for source in (describe(tmp_path), describe(tmp_path / "*", format="csv")):
+            (file,) = plan_source(source).files
+            assert Path(file.source.path).name == "people.csv"
+    for name in lists | files:
+        for open_ in (open_source, open_feed):
+            with pytest.raises(UnusableFile, check=has(path=str(tmp_path / name))):
+                open_(tmp_path / name, mapping={"*": "-"})
 
 
 @pytest.mark.long("runs three jobs in processes of their own")

@@ -104,7 +104,7 @@ async def test_a_report_that_cannot_be_written_is_refused_before_anything_is_sen
 ) -> None:
     write(tmp_path)
     target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
-    earlier = '{"version": 1, "command": "audience upload"}'
+    earlier = '{"version": 1, "command": "audience upload", "result": null}'
     (tmp_path / "earlier.json").write_text(earlier)
     full = limit_files(8_192)
     for name in ("earlier.json", "new.html"):

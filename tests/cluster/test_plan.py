@@ -20,7 +20,7 @@ from svc_async.cluster.plan import SourcePlan
 from svc_async.cluster.planning import plan_in_thread, plan_source
 from svc_async.errors import Hint, InvalidArgument, UnusableFile
 from tests.support.errors import has
-from tests.support.files import Write, read_rows
+from tests.support.files import COMPRESSIONS, Write, read_rows
 from tests.support.object_store import Bucket
 from tests.support.plans import describe
 
@@ -56,6 +56,24 @@ def test_files_of_folders_and_patterns_come_in_the_order_of_their_paths(
     folder: Path, pattern: str, expected: Sequence[str]
 ) -> None:
     assert list_paths(plan_source(describe(f"{folder}{pattern}"), fragment_size=SIZE), str(folder)) == expected
+
+
+@pytest.mark.parametrize("format_", [None, "csv"])
+@pytest.mark.parametrize("pattern", ["", "/*"])
+def test_parts_without_content_are_left_out_however_they_are_compressed(
+    tmp_path: Path, pattern: str, format_: str | None
+) -> None:
+    for suffix, compress in COMPRESSIONS.items():
+        (tmp_path / f"none.csv.{suffix}").write_bytes(compress(b""))
+        with pytest.raises(UnusableFile, check=has(problem="is empty")):
+            plan_source(describe(tmp_path / f"none.csv.{suffix}", format=format_))
+    (tmp_path / "none.csv").touch()
+    with pytest.raises(UnusableFile, check=has(path=f"{tmp_path}{pattern}")):
+        plan_source(describe(f"{tmp_path}{pattern}", format=format_))
+    for suffix, compress in COMPRESSIONS.items():
+        (tmp_path / f"one.csv.{suffix}").write_bytes(compress(CSV.encode()))
+    plan = plan_source(describe(f"{tmp_path}{pattern}", format=format_))
+    assert list_paths(plan, str(tmp_path)) == [f"/one.csv.{suffix}" for suffix in sorted(COMPRESSIONS)]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")

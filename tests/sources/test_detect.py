@@ -2,6 +2,7 @@ import gzip
 import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from svc_async.sources.parquet import ParquetSource
 from svc_async.sources.xml_feed import XmlFeed
 from svc_async.users.names import USERS
 from tests.support.errors import at, has
-from tests.support.files import Write, iter_rows, read_rows
+from tests.support.files import COMPRESSIONS, Write, iter_rows, read_rows
 
 CSV = b"email\na@b.c\n"
 JSONL = json.dumps({"email": "a@b.c"}).encode()
@@ -72,6 +73,18 @@ def test_a_format_can_be_named(write: Write) -> None:
         open_source(write(CSV), format="xml")
     with pytest.raises(InvalidArgument, check=has(parameter="format")):
         open_feed(write(CSV), format="json")
+
+
+@pytest.mark.parametrize("format_", [None, "csv", "jsonl"])
+@pytest.mark.parametrize("compress", [pytest.param(each, id=name) for name, each in COMPRESSIONS.items()])
+def test_a_compressed_file_without_content_is_empty(
+    write: Write, compress: Callable[[bytes], bytes], format_: str | None
+) -> None:
+    with pytest.raises(UnusableFile) as plain:
+        open_source(write(b""), format=format_)
+    for open_ in (open_source, open_feed):
+        with pytest.raises(UnusableFile, check=has(problem=plain.value.problem)):
+            open_(write(compress(b"")), format=format_)
 
 
 def test_a_feed_is_not_a_user_file(write: Write) -> None:

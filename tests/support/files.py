@@ -1,15 +1,27 @@
 """Helpers for tests that read files."""
 
+import bz2
+import gzip
+import lzma
 import tracemalloc
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from svc_async.sources.file_source import TableSource
 from svc_async.users.tables import Rows
 
 Write = Callable[..., Path]
+COMPRESSIONS: Mapping[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": lambda content: pa.compress(content, "zstd", asbytes=True),
+}
+"""How content is compressed, by the usual suffix of a name."""
 
 
 def iter_rows(source: TableSource | Rows) -> Iterator[Sequence[Any]]:
