@@ -1,40 +1,39 @@
 """The products of a catalog: their records, their rules, and the routes that send them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from math import isfinite
+from numbers import Real
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import attrs
 
+from svc_async.cells import is_missing, is_rounded, stands_for_nothing, to_text
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.checks import (
-    any_of,
-    at_most,
-    between,
-    distinct,
-    each,
-    length,
-    one_of,
-    related,
-    required,
-    requires,
-    satisfies,
-)
+from svc_async.value_rules import SEVERAL
+from svc_async.wire.checks import any_of, at_most, between, distinct, each, related, required, requires
 from svc_async.wire.params import Check
-from svc_async.wire.records import Record, list_field_names
+from svc_async.wire.records import Record, fields_of
 from svc_async.wire.route import Listing, Route
 
 __all__ = [
+    "ATTRIBUTES",
+    "CLEARED",
     "DELETE",
     "MAX_PRODUCTS",
     "PRODUCT_CHECKS",
+    "REQUIRED",
     "UPSERT",
+    "Attribute",
     "CatalogProducts",
     "Product",
     "ProductAgeGroup",
@@ -46,6 +45,7 @@ __all__ = [
     "ProductUpsertResult",
     "ProductUpsertResults",
     "ProductUpsertStatus",
+    "normalize_product",
 ]
 
 
@@ -187,50 +187,104 @@ class ProductDeleteResults(Record):
 
 _PRICE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ([A-Z]{3})")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_PRICE_RULE = "must be a number, a space and a 3-letter currency code, such as 9.90 EUR"
 _SIGNS = ("+", "-", "\N{MINUS SIGN}")
-_SIGN_RULE = "must be a number without a sign, such as 9.90 EUR: a price is never negative"
-_COMMA_RULE = "must have a decimal point and no comma, such as 9.90 EUR"
-_CAPITALS_RULE = "must have its currency code in capital letters, such as 9.90 EUR"
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>")
 _HEX = re.compile(r"#.*|(?=.*[0-9])[0-9A-Fa-f]{6}(?:[0-9A-Fa-f]{2})?", re.DOTALL)
+_MAX_TITLE = 150
+_MAX_DESCRIPTION = 5000
 _MAX_IMAGES = 10
 _OTHER_FORMAT = re.compile(
     r".*\.(?:avif|bmp|eps|hei[cf]|html?|ico|mov|mp4|pdf|psd|svg|tiff?|webm)", re.IGNORECASE | re.DOTALL
 )
 
+FindBreach = Callable[[Any], str | None]
+"""Returns the rule that a value breaks, None if it breaks none."""
+
+
+_NOT_SEVERAL = (bytes, bytearray, memoryview, Mapping, AbstractSet)
+"""Collections that are not several values."""
+
+
+def _write(value: object) -> str | None:
+    """Return a value as a CSV file would have it: text or a number, an empty text if it is missing; else None."""
+    if is_missing(value):
+        return ""
+    if isinstance(value, Decimal) or (isinstance(value, Real) and not isinstance(value, int)):
+        return str(value) if isfinite(value) else None
+    return to_text(value)
+
+
+def _keep(text: str) -> str:
+    return text
+
+
+def _require_one(values: Sequence[Any]) -> Any:
+    """Return the only value; several are returned as they are, and fail: none of them is chosen."""
+    return values[0] if len(values) == 1 else [*values]
+
+
+@attrs.frozen
+class Attribute:
+    """What an attribute of a product is made of.
+
+    Attributes:
+        find_breach_of_kind: returns the rule of its kind that a value breaks.
+        parse: returns a text in the form of the service; one that has no such form is returned as it is, and fails.
+        join: makes one value of several different ones.
+        presence: whether a product must have it; an optional one is cleared by an empty text.
+    """
+
+    find_breach_of_kind: FindBreach
+    parse: Callable[[str], Any] = _keep
+    join: Callable[[Sequence[Any]], Any] = _require_one
+    presence: Literal["required", "optional", "assigned by the service"] = "optional"
+
+    def normalize(self, value: object) -> Any:
+        """Return a value as it is sent: an empty text if it is missing or blank, as it is if it breaks the rule."""
+        if isinstance(value, str):
+            text = value.strip()
+            return self.parse(text) if text else ""
+        if isinstance(value, Collection) and not isinstance(value, _NOT_SEVERAL):
+            several = [*value]
+            texts = [each for each in map(_write, several) if each is not None]
+            found = dict.fromkeys(self.parse(stripped) for each in texts if (stripped := each.strip()))
+            return several if len(texts) < len(several) else self.join([*found]) if found else ""
+        written = _write(value)
+        return value if written is None else self.parse(written) if written else ""
+
+    def find_breach(self, value: Any) -> str | None:
+        """Return the rule that a value breaks, None if it breaks none."""
+        if isinstance(value, str):
+            if not value.isascii() and _SURROGATE.search(value):
+                return "must be text in valid Unicode"
+        elif isinstance(value, list) and len(value) > 1 and self.join is _require_one:
+            return "must not occur twice, with different values"
+        return self.find_breach_of_kind(value)
+
+
+def _compile_rules(*rules: tuple[Callable[[Any], object], str]) -> FindBreach:
+    """Return what finds the first of these rules that a value breaks."""
+    return lambda value: next((rule for accepts, rule in rules if not accepts(value)), None)
+
 
 def _is_text(value: object) -> bool:
-    """Return whether it is a string that UTF-8 can encode."""
-    return isinstance(value, str) and not _SURROGATE.search(value)
+    return isinstance(value, str)
 
 
 def _is_price(value: object) -> bool:
     return isinstance(value, str) and _PRICE.fullmatch(value) is not None
 
 
-def _find_price_rule(value: object) -> str | None:
-    """Return the rule that a price breaks; None if it breaks none."""
+def _find_breach_of_price(value: object) -> str | None:
     if _is_price(value):
         return None
     if isinstance(value, str) and value.startswith(_SIGNS) and _is_price(value[1:]):
-        return _SIGN_RULE
+        return "must be a number without a sign, such as 9.90 EUR: a price is never negative"
     if isinstance(value, str) and _is_price(value.upper()):
-        return _CAPITALS_RULE
+        return "must have its currency code in capital letters, such as 9.90 EUR"
     if isinstance(value, str) and "," in value and _is_price(value.replace(",", "")):
-        return _COMMA_RULE
-    return _PRICE_RULE
-
-
-def _check_price(name: str) -> Check:
-    """Require that a value, if given, is a price."""
-
-    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
-        value = params.get(name)
-        rule = None if value is None else _find_price_rule(value)
-        return None if rule is None else InvalidArgument(name, rule)
-
-    return check
+        return "must have a decimal point and no comma, such as 9.90 EUR"
+    return "must be a number, a space and a 3-letter currency code, such as 9.90 EUR"
 
 
 def _is_lower(price: object, than: object) -> bool:
@@ -242,12 +296,14 @@ def _is_lower(price: object, than: object) -> bool:
 
 
 def _is_url(value: object, *schemes: str) -> bool:
+    if not isinstance(value, str):
+        return False
     try:
-        parts = urlsplit(str(value))
+        parts = urlsplit(value)
         host = parts.hostname
     except ValueError:
         return False
-    return parts.scheme in (schemes or ("http", "https")) and bool(host) and not re.search(r"\s", str(value))
+    return parts.scheme in (schemes or ("http", "https")) and bool(host) and not re.search(r"\s", value)
 
 
 def _is_https(value: object) -> bool:
@@ -259,21 +315,47 @@ def _may_be_image(value: object) -> bool:
     return _is_url(value) and not _OTHER_FORMAT.fullmatch(urlsplit(str(value)).path)
 
 
+# Unspecified: whether a URL in a list of URLs may have a comma; it is escaped.
+_begins_url = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE).match
+
+
+def _parse_urls(text: str) -> str:
+    """Return URLs with commas between them; any other comma, which no URL follows, is a part of one, and is escaped."""
+    urls: list[list[str]] = []
+    for part in text.split(","):
+        if not urls or _begins_url(part):
+            urls.append([])
+        urls[-1].append(part)
+    joined = (",".join(parts).strip(", \t\r\n") for parts in urls)
+    return ",".join(each.replace(",", "%2C") for each in joined if each)
+
+
 def _are_urls(value: object) -> bool:
-    return all(_is_url(link.strip()) for link in str(value).split(","))
+    return isinstance(value, str) and all(map(_is_url, value.split(",")))
 
 
 def _is_range(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
     try:
-        start, end = [datetime.fromisoformat(moment) for moment in str(value).split("/") if "T" in moment]
-        return str(value).count("/") == 1 and start < end
+        start, end = [datetime.fromisoformat(moment) for moment in value.split("/") if "T" in moment]
+        return value.count("/") == 1 and start < end
     except (TypeError, ValueError):  # no two timestamps, or only one of them with a zone
         return False
 
 
 def _is_path(value: object) -> bool:
-    levels = str(value).split(" > ")
+    levels = value.split(" > ") if isinstance(value, str) else [""]
     return all(level and level == level.strip() and ">" not in level for level in levels)
+
+
+_match_stock = re.compile(r"([0-9]{1,19})(?:[.,]0{1,2})?").fullmatch
+"""A whole number, as it is or as a column of floats has it; three zeros may be thousands."""
+
+
+def _parse_stock(text: str) -> int | str:
+    found = _match_stock(text)
+    return int(found[1]) if found else text
 
 
 def _is_stock(inventory: object) -> bool:
@@ -281,65 +363,148 @@ def _is_stock(inventory: object) -> bool:
 
 
 def _is_stocked(inventory: object, availability: object) -> bool:
-    return availability != ProductAvailability.IN_STOCK or (isinstance(inventory, int) and inventory >= 1)
+    return availability != ProductAvailability.IN_STOCK or not isinstance(inventory, int) or inventory >= 1
 
 
-def _skip_unset(check: Check) -> Check:
-    """Return a check that ignores empty strings, which clear an optional attribute."""
-    return lambda params: check(_drop_unset(params) if "" in params.values() else params)
+# Unspecified: what an id may be. `1E5` may be one, or what a program has made of several: it fails rather than be two.
+_is_scientific = re.compile(r"[0-9]+[eE][0-9]{1,2}").fullmatch
 
-
-def _drop_unset(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: value for name, value in params.items() if value != ""}
-
-
-_REQUIRED = ("id", "title", "description", "availability", "condition", "price", "link", "image_link")
-_TEXTS = tuple(name for name in list_field_names(Product) if name != "inventory")
-_ENUMS: Mapping[str, type[OpenEnum]] = {
-    "availability": ProductAvailability,
-    "condition": ProductCondition,
-    "gender": ProductGender,
-    "age_group": ProductAgeGroup,
-}
-
-PRODUCT_CHECKS: Sequence[Check] = tuple(
-    map(
-        _skip_unset,
+_TEXT = Attribute(_compile_rules((_is_text, "must be text")))
+_ID = Attribute(
+    _compile_rules(
+        (_is_text, "must be text"),
         (
-            *map(required, _REQUIRED),
-            *(satisfies(name, _is_text, "must be text in valid Unicode") for name in _TEXTS),
-            length("title", 150),
-            length("description", 5000),
-            satisfies("description", lambda text: not _MARKUP.search(str(text)), "must be plain text, without tags"),
-            *(one_of(name, *kind) for name, kind in _ENUMS.items()),
-            _check_price("price"),
-            satisfies("link", _is_https, "must be an https URL"),
-            satisfies("mobile_link", _is_https, "must be an https URL"),
-            satisfies("image_link", _may_be_image, "must be the URL of a JPG, GIF, WEBP or PNG"),
-            any_of("brand", "gtin", "mpn"),
-            satisfies(
-                "additional_image_link",
-                lambda links: str(links).count(",") < _MAX_IMAGES,
-                f"must contain at most {_MAX_IMAGES} URLs",
-            ),
-            satisfies("additional_image_link", _are_urls, "must contain URLs with commas between them"),
-            satisfies("google_product_category", _is_path, "must have its levels separated by ' > '"),
-            satisfies("product_type", _is_path, "must have its levels separated by ' > '"),
-            satisfies("inventory", _is_stock, "must be a whole number of at least 0"),
-            related(("inventory", "availability"), _is_stocked, "must be at least 1 when availability is in stock"),
-            _check_price("sale_price"),
-            related(("sale_price", "price"), _is_lower, "must be lower than price"),
-            satisfies(
-                "sale_price_effective_date",
-                _is_range,
-                "must be two ISO 8601 timestamps with a slash between them, the later one last",
-            ),
-            requires("item_group_key", "item_group_id"),
-            satisfies("color", lambda color: not _HEX.fullmatch(str(color)), "must be a word, not a hex code"),
+            lambda text: not (is_rounded(text) or _is_scientific(text)),
+            "must have all its digits: a spreadsheet has made a number of it, as 8.05E+11; export the column as text",
+        ),
+        (
+            lambda text: not stands_for_nothing(text),
+            "must not be a text that stands for nothing, such as NULL or #N/A; leave it empty",
         ),
     )
 )
-"""The service's rules for a product that can be checked locally (contract PROD-02 to PROD-06c, PROD-09b to 13)."""
+_HTTPS = Attribute(_compile_rules((_is_https, "must be an https URL")))
+_PATH = Attribute(_compile_rules((_is_path, "must have its levels separated by ' > '")), join=itemgetter(0))
+
+
+def _declare_enum(kind: type[OpenEnum]) -> Attribute:
+    known = _compile_rules((lambda value: isinstance(value, str) and value in values, f"must be {' or '.join(kind)}"))
+    values = frozenset(kind)
+    return Attribute(known, parse=lambda text: text.replace("_", " ").lower())
+
+
+def _declare_text(*rules: tuple[Callable[[Any], object], str]) -> Attribute:
+    return Attribute(_compile_rules((_is_text, "must be text"), *rules))
+
+
+def _require(attribute: Attribute) -> Attribute:
+    return attrs.evolve(attribute, presence="required")
+
+
+_ASSIGNED = attrs.evolve(_TEXT, presence="assigned by the service")  # contract PROD-09
+
+# Unspecified: which of several categories counts; merchants write the main one first.
+ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType(
+    {
+        "id": _require(_ID),
+        "title": _require(
+            _declare_text((lambda text: len(text) <= _MAX_TITLE, f"must have at most {_MAX_TITLE} characters"))
+        ),
+        "description": _require(
+            _declare_text(
+                (lambda text: len(text) <= _MAX_DESCRIPTION, f"must have at most {_MAX_DESCRIPTION} characters"),
+                (lambda text: not _MARKUP.search(text), "must be plain text, without tags"),
+            )
+        ),
+        "availability": _require(_declare_enum(ProductAvailability)),
+        "condition": _require(_declare_enum(ProductCondition)),
+        "price": _require(Attribute(_find_breach_of_price)),
+        "link": _require(_HTTPS),
+        "image_link": _require(
+            Attribute(_compile_rules((_may_be_image, "must be the URL of a JPG, GIF, WEBP or PNG")))
+        ),
+        "brand": _TEXT,
+        "gtin": _ID,
+        "mpn": _ID,
+        "mobile_link": _HTTPS,
+        "additional_image_link": Attribute(
+            _compile_rules(
+                (lambda links: str(links).count(",") < _MAX_IMAGES, f"must contain at most {_MAX_IMAGES} URLs"),
+                (_are_urls, "must contain URLs with commas between them"),
+            ),
+            parse=_parse_urls,
+            join=",".join,
+        ),
+        "google_product_category": _PATH,
+        "product_type": _PATH,
+        "inventory": Attribute(_compile_rules((_is_stock, "must be a whole number of at least 0")), parse=_parse_stock),
+        "sale_price": Attribute(_find_breach_of_price),
+        "sale_price_effective_date": Attribute(
+            _compile_rules((_is_range, "must be two ISO 8601 timestamps with a slash between them, the later one last"))
+        ),
+        "item_group_id": _ID,
+        "gender": _declare_enum(ProductGender),
+        "age_group": _declare_enum(ProductAgeGroup),
+        "color": _declare_text((lambda color: not _HEX.fullmatch(color), "must be a word, not a hex code")),
+        "size": _TEXT,
+        **{f"custom_label_{number}": _TEXT for number in range(5)},
+        "product_key": _ASSIGNED,
+        "item_group_key": _ASSIGNED,
+    }
+)
+"""What a merchant may write of a product, in all forms that it is given in (contract PROD-02 to PROD-13)."""
+
+REQUIRED: Sequence[str] = tuple(name for name, each in ATTRIBUTES.items() if each.presence == "required")
+"""What every product needs (contract PROD-02)."""
+# Unspecified: that an empty text clears a number as well; if it did not, the result would say so, and be a failure.
+CLEARED: Mapping[str, str] = MappingProxyType(
+    {name: "" for name, each in ATTRIBUTES.items() if each.presence == "optional"}
+)
+"""What clears each optional attribute: an empty text (contract ASM-101)."""
+
+
+def normalize_product(product: Any) -> Any:
+    """Return a product as it is sent, as a dict; whatever is not a mapping or a record is returned as it is.
+
+    A missing or blank value of an optional attribute becomes an empty text, which clears it; any other one is left out.
+    A value that breaks the rule of its attribute is kept, for the checks.
+    """
+    fields = fields_of(product)
+    if fields is None:
+        return product
+    is_record = not isinstance(product, Mapping)  # None is all that a record has of an attribute that was not given
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        attribute = ATTRIBUTES.get(name)
+        if attribute is None:
+            found[name] = value
+        elif not (is_record and value is None):
+            plain = attribute.normalize(value)
+            if name in CLEARED or not (isinstance(plain, str) and not plain):
+                found[name] = plain
+    return found
+
+
+def _check_attribute(name: str, attribute: Attribute) -> Check:
+    def check(params: Mapping[str, Any]) -> InvalidArgument | None:
+        value = params.get(name)
+        if value is None or (isinstance(value, str) and not value):
+            return None
+        rule = attribute.find_breach(value)
+        return None if rule is None else InvalidArgument(name, rule)
+
+    return check
+
+
+PRODUCT_CHECKS: Sequence[Check] = (
+    *map(required, REQUIRED),
+    *(_check_attribute(name, attribute) for name, attribute in ATTRIBUTES.items()),
+    any_of("brand", "gtin", "mpn"),
+    related(("inventory", "availability"), _is_stocked, "must be at least 1 when availability is in stock"),
+    related(("sale_price", "price"), _is_lower, "must be lower than price"),
+    requires("item_group_key", "item_group_id"),
+)
+"""The service's rules for a normalized product that can be checked locally (contract PROD-02 to PROD-13)."""
 
 MAX_PRODUCTS = 25
 """Products in one request (contract PROD-01)."""
@@ -387,9 +552,12 @@ class CatalogProducts:
         """Create or change products in one request; return one result for each, in their order.
 
         Args:
-            products: at most 25, none twice: the service would ignore all of one id (contract PROD-07).
+            products: at most 25, none twice: the service would ignore all of one id (contract PROD-07). What a missing
+                value does is said of `upsert`.
 
         Contract: PROD-01, `products.upsert`.
         """
+        if SEVERAL.accepts(products) and isinstance(products, Sequence):
+            products = [*map(normalize_product, products)]
         answer = await self._pipeline.send(UPSERT(product_catalog_id=self.product_catalog_id, products=products))
         return answer.products_response

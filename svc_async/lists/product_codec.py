@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from svc_async.ads.dicts import ProductDict
-from svc_async.ads.products import PRODUCT_CHECKS, Product
+from svc_async.ads.products import ATTRIBUTES, PRODUCT_CHECKS, Product, normalize_product
 from svc_async.batch.files import open_file, read_file
 from svc_async.batch.packing.batch import OperationFrame, PackedRows
 from svc_async.batch.packing.positions import Positions
@@ -20,13 +20,13 @@ from svc_async.batch.report import Failure
 from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable, slice_rows
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_feed
-from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS, UnparsedRow, find_id
+from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS, UnparsedRow, read_id
 from svc_async.sources.rows import ArrowTable, from_arrow, products_from_arrow
 from svc_async.sources.source import ReplayableRows, SlicedRows
 from svc_async.users.names import quote_name
 from svc_async.users.packed import PLAIN, TextUsers
 from svc_async.users.tables import Columns
-from svc_async.wire.records import describe_mapping, fields_of, list_field_names
+from svc_async.wire.records import describe_mapping, fields_of
 from svc_async.wire.writing import to_plain
 
 __all__ = [
@@ -52,7 +52,6 @@ IterableProducts = Iterable[AnyProduct] | AsyncIterable[AnyProduct]
 ProductRows = IterableProducts | ArrowTable | str | Path
 """Mappings with the attributes of a merchant's feed, records, a table of Arrow, or a file."""
 
-_ATTRIBUTES = frozenset(list_field_names(Product))
 _escape = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 _NO_MAPPING = "must be a mapping of attributes, or a Product"
@@ -198,7 +197,7 @@ def check_first(product: object) -> None:
     """
     check_mapping(product)
     fields = None if isinstance(product, UnparsedRow) else fields_of(product)
-    unknown = [] if fields is None else [*_find_unknown(product, fields)]
+    unknown = [] if fields is None else [*_find_unknown(fields)]
     if unknown:
         meant = ((name, PRODUCTS.find_key(name) or PRODUCTS.propose_key(name)) for name in unknown)
         proposal = next((f"; write {found!r} for {quote_name(name)}" for name, found in meant if found), "")
@@ -212,35 +211,36 @@ def encode_checked(row: object) -> tuple[str, str]:
     Raises:
         InvalidRow: it breaks rules.
     """
-    fields = fields_of(row)
-    if fields is not None:
-        problems = dict.fromkeys(_find_unknown(row, fields), "must be an attribute of a product")
-        for problem in filter(None, (check(fields) for check in PRODUCT_CHECKS)):
-            problems.setdefault(problem.parameter, problem.rule)
-        if problems:
-            first, *others = problems.items()
-            more = "".join(f"; {name} {rule}" for name, rule in others)
-            raise InvalidRow(first[1] + more, first[0])
-    return encode_unchecked(row)
+    product = normalize_product(row)
+    if not isinstance(product, dict):
+        raise InvalidRow(_NO_MAPPING)
+    problems = dict.fromkeys(_find_unknown(product), "must be an attribute of a product")
+    for problem in filter(None, (check(product) for check in PRODUCT_CHECKS)):
+        problems.setdefault(problem.parameter, problem.rule)
+    if problems:
+        first, *others = problems.items()
+        more = "".join(f"; {name} {rule}" for name, rule in others)
+        raise InvalidRow(first[1] + more, first[0])
+    return product["id"], _escape(product)
 
 
 def encode_unchecked(row: object) -> tuple[str, str]:
-    """Encode a product, and leave its attributes to the service.
+    """Encode a product, and leave its attributes to the service, but for its id, which says which product it is.
 
     Raises:
-        InvalidRow: it is no product, has no id, or cannot be written as JSON.
+        InvalidRow: it is no product, has no id that keeps its rule, or cannot be written as JSON.
     """
-    if fields_of(row) is None:
+    product = normalize_product(row)
+    if not isinstance(product, dict):
         raise InvalidRow(_NO_MAPPING)
+    product_id = product.get("id", "")
+    breach = "must be given" if product_id == "" else ATTRIBUTES["id"].find_breach(product_id)
+    if breach is not None:
+        raise InvalidRow(breach, "id")
     try:
-        plain: dict[str, Any] = to_plain(row)
-        product_id = plain.get("id")
-        if isinstance(product_id, str) and product_id:
-            product_id.encode()
-            return product_id, _escape(plain)
-    except (TypeError, ValueError):  # no form in JSON, or in UTF-8
+        return product_id, _escape(to_plain(product))
+    except (TypeError, ValueError):
         raise InvalidRow("must contain only values that JSON can represent") from None
-    raise InvalidRow("must be given as text", "id")
 
 
 def encode_key(row: object) -> tuple[str, str]:
@@ -258,13 +258,13 @@ def encode_key(row: object) -> tuple[str, str]:
     return row, _escape(row)
 
 
-def _find_unknown(row: object, fields: Mapping[str, Any]) -> Iterable[str]:
-    return () if isinstance(row, Product) else sorted(str(name)[:40] for name in fields.keys() - _ATTRIBUTES)
+def _find_unknown(fields: Mapping[str, Any]) -> Iterable[str]:
+    return sorted(str(name)[:40] for name in fields.keys() - ATTRIBUTES.keys())
 
 
 def name_row(row: object) -> str | None:
     """Return the id of a product as a failure names it."""
-    product_id = find_id(row)
+    product_id = read_id(row)
     return product_id and product_id[:_NAMED_LENGTH]
 
 

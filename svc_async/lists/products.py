@@ -73,7 +73,12 @@ class Products(CatalogProducts):
         on_result: Callable[[ProductUpsertResult], object] | None = None,
         **options: Unpack[UploadOptions],
     ) -> Report:
-        """Create or change any number of products; attributes that are not given keep their value.
+        """Create or change any number of products; optional attributes that are blank are cleared.
+
+        Blank are an empty cell or element, an empty text, null, None, NaN and what else stands for a missing value. An
+        attribute without a column, element or key, and None in a `Product`, keeps its value. See `sync` for a catalog
+        that is to have nothing that the source does not have. A value is what a file would have of it: `in_stock`,
+        `10.0` pieces, ids that are integers or UUIDs, lists of links.
 
         Every product is checked before it is sent, unless the session does not validate; one that breaks a rule fails
         by itself, and the failure names the attribute and every rule that it breaks. Products of one id arrive in
@@ -86,7 +91,7 @@ class Products(CatalogProducts):
 
         Args:
             products: mappings with the attributes of a merchant's feed, or `Product`; a table of Arrow, whose columns
-                are those of a feed; or a file. An empty text in a mapping removes the value of an optional attribute.
+                are those of a feed; or a file.
             on_result: called with the service's result for each product, with its `product_key`, before the receipt.
             options: see `UploadOptions` in `svc_async.batch.options`.
 
@@ -125,7 +130,7 @@ class Products(CatalogProducts):
         """Make the catalog equal to a source, by sending only the differences from the last sync.
 
         Products that an earlier sync has sent and that the source no longer lists are deleted for good; others are
-        left untouched.
+        left untouched. Of a product that is sent, each optional attribute that the source does not have is cleared.
 
         Args:
             products: the path of a feed, or products as in `upsert` that can be iterated again: all that the catalog

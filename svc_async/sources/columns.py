@@ -71,7 +71,7 @@ IGNORED = "-"
 """The key of a column that is left out."""
 PREFIX = "g:"
 """What the names of attributes may begin with in feeds of products."""
-# Unspecified: the namespace of attributes in XML; they are recognised by this prefix, whatever it stands for.
+# Unspecified: the namespace of attributes in XML; they are recognised by this prefix, whatever it stands for, too.
 OTHERS = "*"
 """The name in a mapping that stands for all columns that are not recognised."""
 _PROPOSED_NAMES = 10

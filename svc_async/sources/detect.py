@@ -1,6 +1,7 @@
 """Open a source of any format: the format is detected from the content, `-` is standard input."""
 
 import codecs
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
@@ -96,6 +97,10 @@ _FEEDS: Mapping[str, _Format] = MappingProxyType(
         "xml": _Format("xml_feed:XmlFeed"),
     }
 )
+_is_web_page = re.compile(
+    rb"[^<]*(?:<(?:\?[^>]*|!--.*?--)>\s*)*+<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+).match
+"""Matches the beginning of a page, after a declaration and comments."""
 _FIRST_CHARACTERS: Mapping[str, str] = MappingProxyType({"{": "jsonl", "[": "jsonl", "<": "xml"})
 """The first characters of text that is not CSV."""
 
@@ -240,7 +245,8 @@ def detect_format(file: Input, *, chosen: str | None = None, feed: bool = False)
         return chosen
     character = sample.lstrip(_LEADING)[:1].decode("latin-1")
     found = "parquet" if sample.startswith(_PARQUET) else _FIRST_CHARACTERS.get(character, "csv")
-    if found == "xml" and found not in formats and b"<html" in sample.lower():
+    plain = sample.replace(b"\0", b"")  # of UTF-16
+    if found == "xml" and (_is_web_page(plain) or (found not in formats and b"<html" in plain.lower())):
         raise unusable(file.name, "is a web page: was it downloaded without signing in?")
     if found not in formats:
         raise unusable(file.name, f"is {found}, but must be one of {', '.join(formats)}", Hint.USE_A_FEED)

@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from svc_async.errors import Hint, UnusableFile
 from svc_async.sources.blocks.files import Input, compute_digest, open_input, unusable
 from svc_async.sources.columns import IGNORED, ColumnMatcher, EmptyValues
-from svc_async.sources.product_attributes import parse_product
+from svc_async.sources.product_attributes import parse_products
 from svc_async.sources.source import ReplayableRows, SlicedRows, Source
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import Vocabulary
@@ -88,6 +88,10 @@ class LineIndex:
             self._offsets.append(offset)
 
 
+Parse = Callable[[], Generator[Iterable[Any], None, None]]
+"""Yields rows or products from the start, in slices."""
+
+
 class FileSource(Source, ABC):
     """A file of users or of products; each format is a subclass that parses it.
 
@@ -158,18 +162,18 @@ class FileSource(Source, ABC):
         self._stop()
         self._input.close()
 
-    def _begin(self) -> Generator[Iterable[Any], None, None]:
+    def _begin(self, parse: Parse | None = None) -> Generator[Iterable[Any], None, None]:
         self._stop()
         self.exhausted = False
-        self._slices = self._read()
+        self._slices = self._read(parse or self.parse)
         return self._slices
 
     def _stop(self) -> None:
         if self._slices is not None:
             self._slices.close()
 
-    def _read(self) -> Generator[Iterable[Any], None, None]:
-        yield from self.parse()
+    def _read(self, parse: Parse) -> Generator[Iterable[Any], None, None]:
+        yield from parse()
         self.exhausted = True
         self.bytes_read = self.size
 
@@ -200,7 +204,7 @@ class TableSource(FileSource):
 
     def _read_products(self) -> Iterator[Iterable[Mapping[str, Any]]]:
         for part in SlicedRows(self._begin()).slices(SLICE_ROWS):
-            yield [parse_product(self.columns, row) for row in part]
+            yield parse_products(self.columns, part)
 
     def _match_columns(
         self,

@@ -1,6 +1,6 @@
 """Files in JSON lines: one object on each line."""
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,9 @@ from svc_async.sources.blocks.decoding import BLOCK_SIZE, MAX_LINE, TextReader
 from svc_async.sources.blocks.files import Input
 from svc_async.sources.columns import IGNORED, OTHERS, ColumnMatcher, choose_between, find_missing, select_unmapped
 from svc_async.sources.file_source import LineIndex, TableSource
+from svc_async.sources.product_attributes import parse_product
+from svc_async.sources.source import SlicedRows
+from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import USERS, Vocabulary, looks_like_data
 from svc_async.users.tables import ColumnarRows, join_values
 
@@ -88,7 +91,29 @@ class JsonLinesSource(TableSource):
             raise self.refuse(*missing)
 
     def parse(self) -> Generator[Iterable[Sequence[Any]], None, None]:
-        """Yield the rows of each block; names that were not read before are matched."""
+        """Yield the rows of each block."""
+        for objects, line in self._read_objects():
+            columns = (self._find_values(key, objects, line) for key in self.columns)
+            yield ColumnarRows([self._empty.clear_all(column) for column in columns])
+
+    def _read_products(self) -> Iterator[Iterable[Mapping[str, Any]]]:
+        """Yield products with the attributes that their objects name: null clears one, and a missing name does not."""
+        for part in SlicedRows(self._begin(self._parse_attributes)).slices(SLICE_ROWS):
+            yield [*map(parse_product, part)]
+
+    def _parse_attributes(self) -> Generator[Iterable[Mapping[str, Any]], None, None]:
+        for objects, line in self._read_objects():
+            yield [
+                {
+                    key: self._empty.clear(self._find_value(key, each, self._spellings[key], number))
+                    for key in dict.fromkeys(map(self._found.__getitem__, each))
+                    if key != IGNORED
+                }
+                for number, each in enumerate(objects, line)
+            ]
+
+    def _read_objects(self) -> Generator[tuple[Sequence[Mapping[str, Any]], int], None, None]:
+        """Yield the objects of each block and the line of the first; names that were not read before are matched."""
         self._lines = lines = LineIndex()
         line = self._text.lines_before + 1
         lines.start_after(self._text.lines_before)
@@ -106,8 +131,7 @@ class JsonLinesSource(TableSource):
                     if not found.keys() <= self._found.keys():
                         self._match_names([name for name in found if name not in self._found], number)
                 self.bytes_read = self._text.bytes_read
-                columns = (self._find_values(key, objects, line) for key in self.columns)
-                yield ColumnarRows([self._empty.clear_all(column) for column in columns])
+                yield objects, line
                 line += height
 
     def _find_values(self, key: str, objects: Sequence[Mapping[str, Any]], first: int) -> Sequence[Any]:

@@ -89,7 +89,7 @@ class ParquetSource(TableSource):
         self._match_columns(names, mapping, vocabulary, place="the schema")
         self._wanted = [name for name, key in self._keys if key != IGNORED]
         for name, column_type in zip(names, types, strict=True):
-            if name in self._wanted and not self._arrow.is_supported(column_type):
+            if name in self._wanted and not self._arrow.is_supported(column_type, numbers=vocabulary.numbers):
                 raise self.refuse(f"must have strings or integers in column {name!r}, not {column_type}")
 
     @property

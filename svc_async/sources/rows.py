@@ -10,7 +10,7 @@ from svc_async.errors import Hint, InvalidArgument
 from svc_async.sources.blocks.arrow import Arrow
 from svc_async.sources.blocks.parquet_bounds import MAX_BATCH, MAX_VALUE
 from svc_async.sources.columns import IGNORED, ColumnMatcher
-from svc_async.sources.product_attributes import PRODUCTS, parse_product
+from svc_async.sources.product_attributes import PRODUCTS, parse_products
 from svc_async.sources.source import ReplayableRows, SlicedRows
 from svc_async.users.encoding import SLICE_ROWS
 from svc_async.users.names import USERS, VOCABULARY, Vocabulary
@@ -125,7 +125,7 @@ def from_arrow(
     keys = _match_columns(names, mapping, vocabulary)
     wanted = {index: names[index] for index, key in enumerate(keys) if key != IGNORED}
     for index, name in wanted.items():
-        if not arrow.is_supported(reader.schema.types[index]):
+        if not arrow.is_supported(reader.schema.types[index], numbers=vocabulary.numbers):
             raise _refuse(f"must have strings or integers in column {name!r}, not {reader.schema.types[index]}")
     batches = _Batches(arrow, table, wanted, [reader])
     return Columns([keys[index] for index in wanted], iter(batches) if isinstance(table, Iterator) else batches)
@@ -144,7 +144,7 @@ def products_from_arrow(
     def read() -> Iterator[Iterable[Mapping[str, Any]]]:
         batches: Any = columns.batches
         for batch in batches:
-            yield [parse_product(columns.names, row) for row in zip(*batch, strict=True)]
+            yield parse_products(columns.names, zip(*batch, strict=True))
 
     return SlicedRows(read()) if isinstance(table, Iterator) else ReplayableRows(read)
 

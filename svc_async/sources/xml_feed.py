@@ -5,6 +5,7 @@ dangerous is declared in a document type declaration: entities that expand or th
 declaration is refused where it begins, before any of it is used, as libraries for the purpose do.
 """
 
+import re
 from array import array
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -15,11 +16,12 @@ from xml.parsers import expat
 
 import attrs
 
+from svc_async.ads.products import normalize_product
 from svc_async.errors import Hint, InvalidArgument, UnusableFile
 from svc_async.sources.blocks.files import ByteReader, Input, unusable
 from svc_async.sources.columns import IGNORED, PREFIX, EmptyValues, find_missing, select_unmapped
 from svc_async.sources.file_source import FileSource
-from svc_async.sources.product_attributes import MAX_PRODUCT, PRODUCTS, join_values, refuse_long_product
+from svc_async.sources.product_attributes import MAX_PRODUCT, PRODUCTS, refuse_long_product
 from svc_async.users.names import Vocabulary, normalize_name
 
 __all__ = ["XmlFeed"]
@@ -36,20 +38,26 @@ _MAX_NAME = 1_000
 """Characters of the name of an element."""
 _ITEMS: Mapping[tuple[str, ...], str] = MappingProxyType({("rss", "channel"): "item", ("feed",): "entry"})
 """The path of the products, and the name of their elements."""
+_NAMESPACES = frozenset({"http://base.google.com/ns/1.0", "https://base.google.com/ns/1.0"})
+"""What the prefix of attributes stands for in most feeds."""
 _UNPREFIXED: Mapping[str, str] = MappingProxyType({"summary": "description"})
 """Elements of RSS and Atom that have another name than their attribute."""
+
+
+_is_declaration = re.compile("xmlns(?::.*)?").fullmatch
 
 
 class XmlFeed(FileSource):
     """A feed of products in RSS 2.0 or Atom.
 
-    An attribute is an element with the prefix `g:`, such as `g:price`; without one, the elements of RSS and Atom
-    (`title`, `link`, `description`, `summary`, `id`) are used. Elements inside another one, such as the price in
-    `g:shipping`, are not attributes of the product.
+    An attribute is an element with the prefix `g:`, such as `g:price`, or with another one for its namespace; without
+    it, the elements of RSS and Atom (`title`, `link`, `description`, `summary`, `id`) are used. Elements of other
+    namespaces, such as `media:title`, and those inside another one, such as the price in `g:shipping`, are not
+    attributes of the product.
 
     Args:
         file: its path, or an input.
-        mapping: from names of elements to attributes; `-` ignores an element.
+        mapping: from names of elements to attributes, those of other namespaces with their prefix; `-` ignores one.
         vocabulary: what elements may contain.
         empty: texts that stand for no value, such as `n/a`, in any case.
         block_size: bytes that are parsed at a time.
@@ -148,7 +156,8 @@ class _ElementNames:
         attribute = self._found.get(element)
         if attribute is None:
             name = normalize_name(element.removeprefix(PREFIX))
-            key = self.mapping.get(name) or self.vocabulary.find_key(_UNPREFIXED.get(name, name))
+            known = None if ":" in name else self.vocabulary.find_key(_UNPREFIXED.get(name, name))
+            key = self.mapping.get(name) or known
             attribute = self._found[element] = "" if key is None or key == IGNORED else key
         return attribute
 
@@ -166,17 +175,23 @@ class _Item:
     unprefixed: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
 
     def add(self, element: str, attribute: str, value: str) -> None:
-        if value := value.strip():
-            (self.prefixed if element.startswith(PREFIX) else self.unprefixed).setdefault(attribute, []).append(value)
+        found = self.prefixed if element.startswith(PREFIX) else self.unprefixed
+        values, value = found.setdefault(attribute, []), value.strip()
+        if value or not values:  # any number of blank ones would be worth no bytes of the product
+            values.append(value)
 
     def build_product(self) -> Mapping[str, Any]:
-        """Return the product, with one value for each attribute."""
-        return {name: join_values(name, values) for name, values in {**self.unprefixed, **self.prefixed}.items()}
+        """Return the product, with one value for each attribute; blank ones count only where there is no other."""
+        written = {name: values for name, values in self.prefixed.items() if any(values)}
+        found = {**self.prefixed, **self.unprefixed, **written}
+        product: Mapping[str, Any] = normalize_product(
+            {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+        )
+        return product
 
     def find_id(self) -> object:
         """Return the id of a product of which the rest may not have been read; None if another one may count."""
-        values = self.prefixed.get("id")
-        return join_values("id", values) if values else None
+        return self.prefixed.get("id")
 
 
 class _FeedParser:
@@ -188,6 +203,9 @@ class _FeedParser:
         self._names = names
         self._fed = 0
         self._path: list[str] = []
+        self._namespaces: list[tuple[int, Mapping[str, str]]] = []
+        self._own_namespace = ""
+        self._qualified: dict[str, str] = {}
         self._item: _Item | None = None
         self._element = self._attribute = ""
         self._text: list[str] = []
@@ -237,18 +255,40 @@ class _FeedParser:
         return unusable(self._name, f"{problem}, on line {self._parser.CurrentLineNumber}")
 
     def _on_start(self, element: str, attributes: Mapping[str, str]) -> None:
-        if not self._path and _strip_namespace(element) not in {"rss", "feed"}:
+        if attributes:
+            declared = {name.partition(":")[2]: uri for name, uri in attributes.items() if _is_declaration(name)}
+            if declared:
+                self._namespaces.append((len(self._path), declared))
+                self._qualified = {}
+        if not self._path:
+            self._own_namespace = self._find_namespace(element)
+        name = self._qualified.get(element) or self._qualify(element)
+        if not self._path and name not in {"rss", "feed"}:
             raise self._refuse("is not a merchant feed: the first element must be rss or feed")
         if len(self._path) >= _MAX_DEPTH:
             raise self._refuse("has elements that are nested too deeply")
         if len(element) > _MAX_NAME:
             raise self._refuse(f"has an element whose name is longer than {_MAX_NAME:,} characters")
         if self._item is None:
-            if _ITEMS.get(tuple(self._path)) == _strip_namespace(element):
+            if _ITEMS.get(tuple(self._path)) == name:
                 self._item, self._length, self._line = _Item(), 0, self._parser.CurrentLineNumber
         elif len(self._path) == self._depth + 1:
-            self._start_attribute(element, attributes)
-        self._path.append(_strip_namespace(element))
+            self._start_attribute(name, attributes)
+        self._path.append(name)
+
+    def _find_namespace(self, element: str) -> str:
+        """Return the namespace of an element; a prefix that is not declared stands for itself."""
+        prefix = element.rpartition(":")[0]
+        return next((uris[prefix] for _, uris in reversed(self._namespaces) if prefix in uris), prefix)
+
+    def _qualify(self, element: str) -> str:
+        """Return the name of an element: without a prefix if it is of RSS or Atom, with `g:` if it is of attributes."""
+        prefix, _, name = element.rpartition(":")
+        namespace = self._find_namespace(element)
+        if namespace != self._own_namespace:
+            name = f"{PREFIX if namespace in _NAMESPACES else f'{prefix}:'}{name}"
+        self._qualified[element] = name
+        return name
 
     @property
     def _depth(self) -> int:
@@ -256,8 +296,8 @@ class _FeedParser:
         return 2 if self._path[0] == "rss" else 1
 
     def _start_attribute(self, element: str, attributes: Mapping[str, str]) -> None:
-        self._element = element if element.startswith(PREFIX) else _strip_namespace(element)
-        self._attribute = self._names.find_attribute(self._element)
+        self._element = element
+        self._attribute = self._names.find_attribute(element)
         # A link of Atom is in `href`; only the alternate one leads to the page of the product.
         self._text = []
         if attributes.get("rel", "alternate") == "alternate" and "href" in attributes:
@@ -274,6 +314,9 @@ class _FeedParser:
 
     def _on_end(self, _: str) -> None:
         self._path.pop()
+        if self._namespaces and self._namespaces[-1][0] == len(self._path):
+            self._namespaces.pop()
+            self._qualified = {}
         if self._item is None:
             return
         if len(self._path) == self._depth + 1 and self._attribute:
@@ -286,7 +329,3 @@ class _FeedParser:
             self._done.append(refuse_long_product(item.find_id()) if is_long else item.build_product())
             self._lines.append(self._line)
             self._item = None
-
-
-def _strip_namespace(element: str) -> str:
-    return element.rpartition(":")[2]

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from svc_async.ads.products import Product
+from svc_async.ads.products import CLEARED, Product, normalize_product
 from svc_async.batch.source import slice_rows
 from svc_async.sources.product_attributes import UnparsedRow, find_id
 from svc_async.sync.entries import Entries
@@ -47,8 +47,8 @@ class ListedProducts(Snapshot):
 
 
 def pack_products(products: Iterable[Product | Mapping[str, Any]]) -> SnapshotSlice:
-    """Pack a slice of products, so that exactly what was read is sent: values of any type, and rows that fail."""
-    rows = [*products]
+    """Pack a slice of products as they are sent, also values of any type and rows that fail."""
+    rows = [*map(_complete, products)]
     try:
         content = pickle.dumps(rows)
         pickle.loads(content)  # noqa: S301 - written above; what cannot be read back would end the sync later
@@ -62,6 +62,15 @@ def unpack_products(slices: Iterable[tuple[bytes, range, Sequence[int]]]) -> Ite
     for content, _, selected in slices:
         products = pickle.loads(content)  # noqa: S301 - what `pack_products` wrote, in a file of this process
         yield from map(products.__getitem__, selected)
+
+
+def _complete(product: Any) -> Any:
+    """Return a product as it is sent, with an empty text for each optional attribute that it lacks.
+
+    So the service has nothing of it that the source does not have, and a blank value is no change of a missing one.
+    """
+    normal = product if isinstance(product, UnparsedRow) else normalize_product(product)
+    return {**CLEARED, **normal} if type(normal) is dict else normal
 
 
 def _make_plain(product: Product | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -105,7 +114,6 @@ def _encode(product: Product | Mapping[str, Any]) -> tuple[str, bytes] | None:
     if product_id is None:
         return None
     try:
-        plain = product if isinstance(product, Mapping) else to_plain(product)
-        return product_id, msgspec.json.encode(plain, order="deterministic")
+        return product_id, msgspec.json.encode(product, order="deterministic")
     except (TypeError, ValueError):
         return product_id, b""

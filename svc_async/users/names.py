@@ -80,6 +80,7 @@ class Vocabulary:
         lenient: whether names that are not recognised are left out silently.
         optional: whether there need not be any name that is recognised.
         multiple: whether a key may have several values, so that several columns may contain it.
+        numbers: whether columns of a table may contain numbers with decimal places, too.
         hint: what to do if a table has none of the keys that it needs.
     """
 
@@ -91,6 +92,7 @@ class Vocabulary:
     lenient: bool = False
     optional: bool = False
     multiple: bool = False
+    numbers: bool = False
     hint: Hint = Hint.MAP_A_COLUMN
     _spellings: Mapping[str, str] = attrs.field(
         default=attrs.Factory(lambda self: self._spell(), takes_self=True), init=False, repr=False

@@ -422,7 +422,8 @@ BREACHES = [
         for name in ("availability", "condition", "gender", "age_group")
     ),
     build_case("products.send", "products", "must be a sequence of products", {"products": PRODUCT}, "PROD-01"),
-    build_case("products.send", "products[0].title", "must be text in valid Unicode", build_product(title=5)),
+    build_case("products.send", "products[0].title", "must be text", build_product(title={"en": "Boots"})),
+    build_case("products.send", "products[0].id", "must have all its digits", build_product(id="1E+5")),
     build_case("products.send", "products[0].title", "at most 150", build_product(title="x" * 151), "PROD-02b"),
     build_case(
         "products.send", "products[0].description", "at most 5000", build_product(description="x" * 5001), "PROD-02b"

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +117,17 @@ async def test_requests_are_full_and_counted_to_the_byte(products: Products, sho
     assert max(len(request) for request in shop.requests) == 25
 
 
+IDS = ("id", "gtin", "mpn", "item_group_id")
+ROUNDED: list[Any] = ["8.05E+11", "8,05E+11", "8.05e11", "1e5", "1E5", "805.0", "805,0", "805.00", 805e9, 8.05e21]
+ROUNDED += [Decimal("805.0"), Decimal("1E+5")]
 BROKEN: list[tuple[str, Any, str]] = [
     ("id", None, "must be given"),
     *((name, None, "must be given") for name in product(1) if name not in {"id", "brand"}),
     *((name, "", "must be given") for name in product(1) if name not in {"id", "brand"}),
     ("title", "x" * 151, "at most 150"),
-    ("title", 5, "must be text"),
+    ("title", {"en": "Boots"}, "must be text"),
+    ("title", ["Boots", "Shoes"], "must not occur twice"),
+    ("title", True, "must be text"),
     ("title", "\ud800", "valid Unicode"),
     ("description", "x" * 5001, "at most 5000"),
     ("description", "<b>fine</b>", "plain text"),
@@ -134,7 +140,9 @@ BROKEN: list[tuple[str, Any, str]] = [
     *(("price", price, "without a sign") for price in ("-1 EUR", "+1.5 EUR", "\N{MINUS SIGN}1 EUR")),
     *(("price", price, "currency code in capital letters") for price in ("9 eur", "9.90 Eur")),
     ("sale_price", "-1 EUR", "without a sign"),
-    ("price", 9.9, "must be text"),
+    ("price", 9.9, "a 3-letter currency"),
+    ("price", ["9.90 EUR", "9 EUR"], "must not occur twice"),
+    ("price", b"9.90 EUR", "a 3-letter currency"),
     ("link", "http://shop.example", "https URL"),
     ("link", "https://", "https URL"),
     ("link", "https://shop.example/a b", "https URL"),
@@ -145,11 +153,16 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("brand", None, "must be given where gtin and mpn are not"),
     ("brand", "", "must be given where gtin and mpn are not"),
     ("additional_image_link", ",".join(["https://a.example/1.png"] * 11), "at most 10"),
-    ("additional_image_link", "https://a.example/1.png,x", "URLs"),
+    ("additional_image_link", "https://a.example/1.png, x", "URLs"),
+    ("additional_image_link", "x,https://a.example/1.png", "URLs"),
+    ("additional_image_link", "https://a.example/1.png,ftp://a.example/2.png", "URLs"),
+    ("additional_image_link", ["https://a.example/1.png", {}], "URLs"),
+    *((name, value, "a spreadsheet has made a number of it") for name in IDS for value in ROUNDED),
+    *((name, value, "stands for nothing") for name in IDS for value in ("NULL", "#N/A", "nan", "None", "-", "#REF!")),
     ("inventory", 0, "at least 1 when availability is in stock"),
     ("inventory", -1, "at least 0"),
-    ("inventory", "7", "whole number"),
-    ("inventory", True, "whole number"),
+    *(("inventory", value, "whole number") for value in ("-1", "1.5", 1.5, "1.000", "many", True, [[7]])),
+    ("inventory", [7, 8], "must not occur twice"),
     ("sale_price", "8", "currency"),
     ("sale_price", "99.00 EUR", "lower than price"),
     ("sale_price_effective_date", "2026-01-01/2026-02-01", "ISO 8601"),
@@ -181,6 +194,7 @@ async def test_a_broken_rule_is_named_by_position_and_attribute(
             assert (failure.attribute, failure.code) == (attribute, "INVALID_ROW")
             assert reason in failure.reason
             assert failure.reason.startswith(f"{attribute} ")
+            assert ("valid Unicode" in failure.reason) == (value == "\ud800")
 
 
 async def yield_products(*rows: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -229,6 +243,12 @@ KEPT: list[dict[str, Any]] = [
         "age_group": "all ages",
     },
     {"item_group_id": "g", "item_group_key": "k", "size": "41", "custom_label_4": "x", "product_key": "k"},
+    *(
+        {name: value}
+        for name in ("id", "gtin", "mpn", "item_group_id")
+        for value in ("A1E5", "12E4B", "v1.0", "1.0.0", "0")
+    ),
+    {"id": "1E555", "gtin": 4006381333931, "mpn": "1.5"},
     {"title": "x" * 150, "description": "a < b > c" + "x" * 4991, "price": "0.5 USD"},
 ]
 

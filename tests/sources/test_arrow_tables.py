@@ -166,7 +166,7 @@ def test_a_table_is_a_feed_of_products() -> None:
     products = list(products_from_arrow(pa.table(FEED)))
     assert products[:2] == [
         {"id": "1", "title": "Lamp", "inventory": 3, "additional_image_link": "https://a,https://b"},
-        {"id": "2", "title": "Chair", "inventory": 0},
+        {"id": "2", "title": "Chair", "inventory": 0, "additional_image_link": ""},
     ]
     assert isinstance(products[2], UnparsedRow)
     mapped = products_from_arrow(pa.table(FEED), mapping={"warehouse": "custom_label_0", "Name": "-"})

@@ -30,9 +30,10 @@ async def test_users_have_no_value_there(write: Write, tmp_path: Path) -> None:
 
 
 def test_products_have_no_value_there(write: Write) -> None:
-    assert list(open_feed(write("id,brand,title\n1,N/A,T\n"), empty=EMPTY).products()) == [{"id": "1", "title": "T"}]
+    (product,) = open_feed(write("id,brand,title\n1,N/A,T\n"), empty=EMPTY).products()
+    assert product == {"id": "1", "brand": "", "title": "T"}
     xml = "<feed><entry><id>1</id><g:brand> null </g:brand><title>T</title></entry></feed>"
-    assert list(open_feed(write(xml), empty=EMPTY).products()) == [{"id": "1", "title": "T"}]
+    assert list(open_feed(write(xml), empty=EMPTY).products()) == [{"id": "1", "brand": "", "title": "T"}]
 
 
 @pytest.mark.parametrize("content", ["email\na@b.de\n", '{"email":"a@b.de"}\n'])

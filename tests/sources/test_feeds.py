@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from svc_async import InvalidArgument, UnusableFile
 from svc_async.ads.products import PRODUCT_CHECKS
 from svc_async.errors import Hint
-from svc_async.sources.detect import open_feed
+from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.product_attributes import UnparsedRow
 from svc_async.sources.xml_feed import XmlFeed
 from svc_async.wire.params import first_problem
@@ -72,9 +72,70 @@ def test_a_feed_as_a_table_becomes_products(write: Write, mark: str) -> None:
     lines = [mark.join(names), mark.join(map(str, [*values.values(), "DE:4.90"])), mark.join(["2", "better"])]
     feed = open_feed(write("\r\n".join(lines)))
 
-    assert list(feed.products()) == [SHIRT, {"id": "2", "title": "better"}]
+    blank = dict.fromkeys(["brand", "inventory", "additional_image_link", "product_type"], "")
+    assert list(feed.products()) == [SHIRT, {"id": "2", "title": "better", **blank}]
     assert feed.ignored == ("shipping(x)",)
     assert [feed.find_line(position) for position in range(2)] == [2, 3]
+
+
+MEDIA = 'xmlns:media="urn:media"'
+BOOTS = "<title>Boots</title><g:color>red</g:color>"
+FOREIGN = [
+    pytest.param(f"<rss {MEDIA}>", f"{BOOTS}<media:title>x</media:title><media:color>x</media:color>", id="declared"),
+    pytest.param("<rss>", f"{BOOTS}<media:title>Photo</media:title><dc:color>x</dc:color>", id="not declared"),
+    pytest.param("<rss>", f'<title xmlns="urn:media">Photo</title>{BOOTS}', id="default of one element"),
+    pytest.param("<rss>", f"<media:title {MEDIA}>Photo</media:title>{BOOTS}", id="declared by the element"),
+    pytest.param("<rss>", f'{BOOTS}<g:x xmlns="urn:media"/><title xmlns="urn:media">x</title>', id="ended before"),
+    pytest.param('<rss xmlns="urn:own">', f"<media:title>Photo</media:title>{BOOTS}", id="rss with a namespace"),
+    pytest.param(
+        '<rss xmlns:ns0="http://base.google.com/ns/1.0">',
+        "<title>Boots</title><ns0:color>red</ns0:color><ns1:color>x</ns1:color>",
+        id="another prefix for the namespace",
+    ),
+]
+
+
+@pytest.mark.parametrize(("root", "item"), FOREIGN)
+async def test_elements_of_other_namespaces_are_none_of_a_product(write: Write, root: str, item: str) -> None:
+    feed = open_feed(write(f"{root}<channel><item><g:id>1</g:id>{item}</item></channel></rss>"))
+    assert list(feed.products()) == [{"id": "1", "title": "Boots", "color": "red"}]
+    await feed.check()
+
+
+def test_an_element_of_another_namespace_may_be_mapped_by_its_prefix(write: Write) -> None:
+    item = "<g:id>1</g:id><media:title>Photo</media:title><dc:title>x</dc:title>"
+    feed = open_feed(write(f"<rss><channel><item>{item}</item></channel></rss>"), mapping={"media:title": "title"})
+    assert list(feed.products()) == [{"id": "1", "title": "Photo"}]
+    assert feed.ignored == ("dc:title",)
+
+
+def test_a_blank_element_clears_an_attribute_that_has_no_other_value(write: Write) -> None:
+    item = "<g:id>1</g:id><g:title/><title>Boots</title><g:color> </g:color><g:size/><g:size>41</g:size><brand/>"
+    (product,) = open_feed(write(f"<rss><channel><item>{item}</item></channel></rss>")).products()
+    assert product == {"id": "1", "title": "Boots", "color": "", "size": "41", "brand": ""}
+
+
+PAGES = [
+    "<!DOCTYPE html><html><body>Sign in</body></html>",
+    "\ufeff\n<!doctype HTML PUBLIC '-//W3C//DTD XHTML 1.0 Strict//EN'>\n<html>",
+    '<?xml version="1.0"?><!-- a page --><html xmlns="http://www.w3.org/1999/xhtml">',
+    "<html>secret</html>",
+    "<HEAD><title>Sign in",
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
+@pytest.mark.parametrize("open_", [open_feed, open_source])
+def test_a_web_page_is_not_taken_for_a_feed(write: Write, page: str, encoding: str, open_: Any) -> None:
+    with pytest.raises(UnusableFile, match="is a web page"):
+        open_(write(page.encode(encoding), "feed"))
+
+
+def test_a_description_in_html_does_not_make_a_page_of_a_feed(write: Write) -> None:
+    item = "<g:id>1</g:id><description><![CDATA[<html>]]></description>"
+    (product,) = open_feed(write(f"<!-- <html> --><rss><channel><item>{item}</item></channel></rss>")).products()
+    assert product["description"] == "<html>"
 
 
 def test_columns_and_elements_are_mapped(write: Write) -> None:
@@ -120,7 +181,8 @@ REFUSED = [
     pytest.param("<rss>\n\n<item></rss>", at(line=3), id="mismatched"),
     pytest.param("<rss>&secret;</rss>", at(line=1), id="entity"),
     pytest.param("<rss>\0</rss>", at(line=1), id="nul"),
-    pytest.param("<html>secret</html>", at(line=1), id="root"),
+    pytest.param("<catalog>secret</catalog>", at(line=1), id="root"),
+    pytest.param('<rss xmlns:m="urn:m"><m:channel/></m:rss>', at(line=1), id="prefixes"),
     pytest.param('<?xml version="1.0" encoding="secret"?><rss/>', at(line=None), id="encoding"),
     pytest.param("<rss>" + "<a>" * 100, at(line=1), id="deep"),
     pytest.param("<rss><!--" + "x" * 5_000_000 + "--></rss>", at(line=1), id="comment"),
@@ -217,3 +279,10 @@ def test_memory_use_is_constant(tmp_path: Path) -> None:
 
     with limit_memory(1):
         assert sum(1 for _ in feed.products()) == 5_000
+
+
+@pytest.mark.long("a file that is large beside the memory")
+def test_blank_elements_take_no_memory(write: Write) -> None:
+    feed = open_feed(write(f"<rss><channel><item><g:id>1</g:id>{'<g:color/>' * 200_000}</item></channel></rss>"))
+    with limit_memory(1):
+        assert list(feed.products()) == [{"id": "1", "color": ""}]

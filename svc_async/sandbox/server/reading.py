@@ -198,11 +198,11 @@ def _read_text(param: Param | None, value: str, config: SandboxConfig, *, again:
 def _read_field(param: Param | None, value: Any) -> Any:
     if param is None:
         raise _InvalidValue("is unknown here")
+    if value == "":
+        return _read_empty(param)
     kind, name = _JSON_KINDS[param.type]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise _InvalidValue(f"must be {name}")
-    if value == "":
-        return _read_empty(param)
     if isinstance(value, str):
         return _read_string(param, value)
     if isinstance(value, list):

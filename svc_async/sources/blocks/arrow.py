@@ -72,7 +72,7 @@ class Arrow:
             values = values.dictionary
         if types.is_string_view(values.type):
             values = values.cast(self.arrow.large_string())
-        if types.is_integer(values.type) or types.is_null(values.type):
+        if types.is_primitive(values.type) or types.is_decimal(values.type) or types.is_null(values.type):
             return 0
         return self.compute.max(self.compute.binary_length(values)).as_py() or 0
 
@@ -85,13 +85,15 @@ class Arrow:
                 return index
         return 0
 
-    def is_supported(self, column_type: Any, *, is_entry: bool = False) -> bool:
-        """Return whether a column contains strings, integers, or lists of these."""
+    def is_supported(self, column_type: Any, *, numbers: bool = False, is_entry: bool = False) -> bool:
+        """Return whether a column contains strings, integers, or lists of these; with `numbers` floats and decimals."""
         types = self.arrow.types
         if not is_entry and (types.is_list(column_type) or types.is_large_list(column_type)):
-            return self.is_supported(column_type.value_type, is_entry=True)
+            return self.is_supported(column_type.value_type, numbers=numbers, is_entry=True)
         if types.is_dictionary(column_type):
             return self.is_supported(column_type.value_type, is_entry=True)
+        if numbers and (types.is_floating(column_type) or types.is_decimal(column_type)):
+            return True
         return any(
             matches(column_type)
             for matches in (

@@ -58,7 +58,8 @@ _FIELDS = (
     _declare_optional("additional_image_link", rule="PROD-04"),
     _declare_optional("google_product_category", rule="PROD-13"),
     _declare_optional("product_type", rule="PROD-13"),
-    json_field("inventory", "int", rule="PROD-05"),
+    # Unspecified: that an empty text unsets a number as well (ASM-101).
+    json_field("inventory", "int", clearable=True, rule="PROD-05"),
     _declare_optional("sale_price", rule="PROD-06b"),
     _declare_optional("sale_price_effective_date", rule="PROD-06c"),
     _declare_optional("item_group_id", rule="PROD-09b"),
