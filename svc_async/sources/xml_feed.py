@@ -156,8 +156,7 @@ class _ElementNames:
         attribute = self._found.get(element)
         if attribute is None:
             name = normalize_name(element.removeprefix(PREFIX))
-            known = None if ":" in name else self.vocabulary.find_key(_UNPREFIXED.get(name, name))
-            key = self.mapping.get(name) or known
+            key = self.mapping.get(name) or self.vocabulary.find_key(_UNPREFIXED.get(name, name))
             attribute = self._found[element] = "" if key is None or key == IGNORED else key
         return attribute
 

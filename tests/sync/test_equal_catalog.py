@@ -153,3 +153,18 @@ async def test_an_upsert_of_a_record_keeps_what_it_lacks(shop: Shop) -> None:
     report = await shop.products.upsert(FORMS["records"](shop.folder, [{**required, "gtin": "1"}]))
     assert report.accepted == 1
     assert await shop.held() == {"boots": {*OPTIONAL}}
+
+
+@pytest.mark.parametrize("name", ["8.05E+11", "#N/A", 805e9])
+@pytest.mark.parametrize("validate", [True, False])
+async def test_rows_of_one_id_that_says_nothing_are_no_product(
+    sandbox: Sandbox, tmp_path: Path, name: object, validate: bool
+) -> None:
+    async with Session.sandbox(sandbox, validate=validate) as session:
+        made = await session.product_catalogs.create(name="Shop")
+        shop = Shop(session.product_catalog(made.id).products, tmp_path)
+        rows: list[Row] = [{**product("a"), "id": name}, {**product("b"), "id": name}, product("c")]
+        report = await shop.sync("mappings", rows)
+        assert (report.plan.repeated, report.plan.invalid_rows) == (0, 2)
+        assert [(each.position, each.attribute) for each in report.sent.failures] == [(0, "id"), (1, "id")]
+        assert [*await shop.held()] == ["c"]
