@@ -133,6 +133,7 @@ class Hint(StrEnum):
         "name what each contains with mapping={COLUMN: KEY}, ignore it with {COLUMN: '-'}, or ignore all of them with "
         f"{{'*': '-'}}, {_OF_TABLES}"
     )
+    LEAVE_OUT_THE_COLUMN = f"if that identifies nothing, ignore its column with mapping={{COLUMN: '-'}}, {_OF_TABLES}"
     IGNORE_THE_OTHERS = f"ignore the others with mapping={{COLUMN: '-'}}, {_OF_TABLES}"
     NAME_EACH_COLUMN = "give each a name of its own"
     LIST_PRODUCT_KEYS = "products.list() yields the product_key of each id, and a sync deletes by id"

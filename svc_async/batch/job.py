@@ -169,7 +169,8 @@ class Job:
         reading: how users are read.
         settings: how rows are sent.
         sync: what a sync may do.
-        state: what keeps the state of the list between syncs; the shared state of the session if None.
+        state: what keeps the state of the list between syncs; the shared state of the session if None. Of an upload or
+            a removal, where what it sends is noted for the next sync; if None, nowhere.
         note: notes for `svc-async job`.
         observers: functions that are called as the job proceeds. `to_plain` leaves out this and what follows.
         journal: what keeps an upload or a removal, so that it can be resumed.
@@ -202,6 +203,14 @@ class Job:
         for name in ("effective_at", "expires_at"):
             if getattr(self, name) is not None and name not in known:
                 raise InvalidArgument(name, f"must not be given for this job: {self.title}")
+        if self.operation == "sync" or self.state is None:
+            return
+        if self.target.kind != "audience":
+            raise InvalidArgument("state", f"must not be given for this job: {self.title}")
+        if self.cluster is not None:
+            raise InvalidArgument(
+                "state", "must not be given with cluster=: the state would know nothing of the workers"
+            )
 
     @property
     def title(self) -> str:
@@ -308,7 +317,7 @@ def read_job(call: str, options: Mapping[str, Any], known: Collection[str], **fi
         journal=options.get("journal"),
         cluster=options.get("cluster"),
         shards=options.get("shards"),
-        **fields,
+        **{"state": options.get("state"), **fields},
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypedDict
 
+from svc_async.batch.job import StateLocation
 from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.plan import Plan
 from svc_async.batch.report import Failure, Progress, Receipt
@@ -15,6 +16,7 @@ __all__ = [
     "ClusterOptions",
     "JobOptions",
     "JournalOptions",
+    "ListStateOptions",
     "ReceiptOptions",
     "StreamOptions",
     "SyncOptions",
@@ -88,6 +90,15 @@ class ClusterOptions(TypedDict, total=False):
     and row: this process compares and sends, with a `SharedState`, and sends nothing if a part cannot be read."""
 
 
+class ListStateOptions(TypedDict, total=False):
+    """The keyword of uploads to an audience, and removals from it, that has syncs."""
+
+    state: StateLocation | None
+    """The state of the syncs of this audience: the path of its file, or the `SharedState`. What is sent is noted there
+    first, so that the next sync repairs it for everybody in its source; without it, the next sync knows nothing of it.
+    A sync that runs keeps the state, so that this job is refused."""
+
+
 class StreamOptions(JobOptions, JournalOptions, total=False):
     """The keywords of `products.stream`."""
 
@@ -119,11 +130,11 @@ class UserStreamOptions(StreamOptions, UserOptions, total=False):
     """The keywords of `users.stream`."""
 
 
-class UserApplyOptions(UserStreamOptions, ReceiptOptions, total=False):
+class UserApplyOptions(UserStreamOptions, ReceiptOptions, ListStateOptions, total=False):
     """The keywords of `users.apply`."""
 
 
-class UserUploadOptions(UploadOptions, UserOptions, total=False):
+class UserUploadOptions(UploadOptions, UserOptions, ListStateOptions, total=False):
     """The keywords of `users.upload` and `users.remove`."""
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import attrs
 
 from svc_async.batch.report import Report
-from svc_async.errors import BatchError, InvalidArgument
+from svc_async.errors import BatchError, Hint, InvalidArgument
 
 __all__ = [
     "PARTS",
@@ -49,6 +49,9 @@ class Plan:
             without a key.
         repeated: rows of the snapshot with the key of a later one, which counts; with `listed` and `invalid_rows`, they
             are all of its rows.
+        clashing: rows of the snapshot of which three or more have one key and other contents; they are among
+            `invalid_rows`, and nothing is sent.
+        clashing_key: the identifier or the attribute that is the key of the first of these rows.
         kept: rows that were on the list and are not in the snapshot, but are not removed: it has rows whose key cannot
             be read, and each may be one of these.
         is_checked: whether the rows to send were checked. Products are, for a dry run and before any is deleted; else
@@ -75,6 +78,8 @@ class Plan:
     repeated: int = 0
     linked: int = 0
     kept: int = 0
+    clashing: int = 0
+    clashing_key: str | None = None
     is_checked: bool = True
 
     @property
@@ -107,11 +112,18 @@ class Plan:
         return self.count(part, "now") if stage == "later" else 0
 
     def check(self, max_removal_share: float) -> None:
-        """Refuse a snapshot that would remove too much, such as a file that was cut off.
+        """Refuse a snapshot of which most may be wrong, such as a file that was cut off.
 
         Raises:
-            InvalidArgument: more than this share of the rows on the list is not in the snapshot.
+            InvalidArgument: more than this share of the rows on the list is not in the snapshot, or rows clash.
         """
+        if self.clashing_key is not None:
+            raise InvalidArgument(
+                self.clashing_key,
+                f"must be that of one row, but {_count_rows(self.clashing)} have one that two others or more have, and "
+                "differ: nothing was sent",
+                hint=Hint.LEAVE_OUT_THE_COLUMN,
+            )
         if self.removal_share > max_removal_share:
             raise InvalidArgument(
                 "max_removal_share",

@@ -60,7 +60,8 @@ class Failure:
     Attributes:
         position: the row, counted from 0.
         reason: the rule that it breaks, after the attribute that it is about; or the service's message.
-        code: `INVALID_ROW`, `TOO_LARGE` (not sent), `GAVE_UP` (`retry_delays` used up), else the service's code.
+        code: `INVALID_ROW`, `TOO_LARGE`, `REPEATED_KEY` (not sent), `GAVE_UP` (`retry_delays` used up), else the
+            service's code.
         attribute: the field that the reason is about, if any.
         file: the file of the row, on a cluster; the position is its line, or its row in a Parquet file, from 1.
         id: the first 100 characters of the `id` of a product, if it can be read; else None.

@@ -102,6 +102,7 @@ class Uploader(Generic[T]):
         destination: Destination[T],
         ledger: Ledger | None,
         sizes: JobSizes,
+        notes: Ledger | None = None,
     ) -> None:
         """Prepare to do a job.
 
@@ -112,6 +113,7 @@ class Uploader(Generic[T]):
             destination: where they are sent.
             ledger: keeps what becomes of the rows, if the journal of the job does not.
             sizes: the amounts in which the job works.
+            notes: another ledger, which notes what is sent in the state of a sync of the list.
 
         Raises:
             InvalidArgument: no journal can be kept where the job says.
@@ -133,6 +135,7 @@ class Uploader(Generic[T]):
                 job.journal, destination=destination, settings=job.settings, clock=sender.clock, note=note
             )
         self._ledger = ledger or Ledger()
+        self._ledgers = [self._ledger] if notes is None else [notes, self._ledger]
         self._ledger.lanes = count_lanes(
             destination.limits,
             job.settings.concurrency,
@@ -246,7 +249,8 @@ class Uploader(Generic[T]):
     async def _conclude(self) -> None:
         self._notify_progress()
         if self._cause is None:
-            await self._ledger.finish(self.report)
+            for ledger in self._ledgers:
+                await ledger.finish(self.report)
 
     def _start(self, lane: Lane, command: Command) -> None:
         self._flights[lane] = _Flight(self._task_group.create_task(self._stop_on_error(self._drive(lane, command))))
@@ -305,14 +309,16 @@ class Uploader(Generic[T]):
         lane = self._find_lane(request)
         lane.handle(_INTENDED)
         try:
-            await self._ledger.intend(lane, self._feeder.list_packed(lane))
+            for ledger in self._ledgers:
+                await ledger.intend(lane, self._feeder.list_packed(lane))
         except SvcError as error:
             self._stop(error)
             raise
 
     def _begin(self, request: Request[Any]) -> None:
         """Make sure that a request may be sent at this moment, and count it: its bytes are written next."""
-        self._ledger.check_sendable()
+        for ledger in self._ledgers:
+            ledger.check_sendable()
         self._find_lane(request).handle(_WRITTEN)
         self._ledger.accounting.counts += Counts(requests=1)
 

@@ -94,6 +94,7 @@ _IN_THE_COMMAND: Mapping[Hint, str] = MappingProxyType(
             "name what each contains with --map COLUMN=KEY, ignore it with --map COLUMN=-, or ignore all of them with "
             "--map '*=-'"
         ),
+        Hint.LEAVE_OUT_THE_COLUMN: "if that identifies nothing, ignore its column with --map COLUMN=-",
         Hint.IGNORE_THE_OTHERS: "ignore the others with --map COLUMN=-",
         Hint.LIST_PRODUCT_KEYS: (
             "`svc-async catalog list` prints the product_key of each id, and a sync deletes by id"

@@ -26,6 +26,7 @@ from svc_async.sources.source import Source
 __all__ = ["SyncPlan", "open_state"]
 
 _COUNTED = ("additions", "changes", "refreshes", "linked", "removals", "unchanged", "repeated")
+_RARE = ("kept", "clashing")
 _REMOVAL_SIZE = 90
 """Bytes of a user who is removed, approximately."""
 
@@ -66,7 +67,8 @@ class SyncPlan:
     def _count(self, plan: Plan) -> Mapping[str, int]:
         counts = {name: getattr(plan, name) for name in _COUNTED}
         invalid = {"invalid_rows": plan.invalid_rows} if plan.is_checked else {}
-        return {**counts, **invalid, **({"kept": plan.kept} if plan.kept else {})}
+        rare = {name: getattr(plan, name) for name in _RARE if getattr(plan, name)}
+        return {**counts, **invalid, **rare}
 
     def on_plan(self, plan: Plan) -> None:
         """Keep the plan, and print it unless the end of the sync prints its counts as JSON."""
@@ -134,7 +136,7 @@ class SyncPlan:
 
 @asynccontextmanager
 async def open_state(job: Job, session: Session, options: RunFlags) -> AsyncGenerator[StateLocation | None]:
-    """Return where the state of a sync is kept; None for another job.
+    """Return where the state of the syncs of a list is kept; None for another job than a sync, if it has none.
 
     What an embedded sandbox holds is gone afterwards, and so is its state.
 
@@ -142,7 +144,7 @@ async def open_state(job: Job, session: Session, options: RunFlags) -> AsyncGene
         InvalidArgument: the state is in a file, from which the sync would not go on.
         UnusableFile: the folder of states cannot be created.
     """
-    if job.operation != "sync" or job.state is not None:
+    if job.state is not None or (job.operation != "sync" and (options.sandbox or job.target.kind != "audience")):
         yield job.state
     elif options.sandbox:
         with tempfile.TemporaryDirectory() as folder:
@@ -152,6 +154,10 @@ async def open_state(job: Job, session: Session, options: RunFlags) -> AsyncGene
         host = profiles.find(options.profile).endpoints.ads_url
         name = f"{job.target.kind} {account}{job.target.list_id} at {host}"
         path = state_folder() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
+        if job.operation != "sync":
+            is_shared = session.state is not None and await session.state.has_sync(name)
+            yield session.state if is_shared else str(path) if path.exists() else None
+            return
         if session.state is None:
             with report_os_error("state", path.parent, "is where states are without --state, and cannot be created"):
                 create_folder(path.parent)

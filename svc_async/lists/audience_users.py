@@ -186,7 +186,7 @@ class AudienceUsers(UserList[BatchCounts]):
                 send_part=self._send_part, snapshot=snapshot, spill=spill, lifetime=lifetime, settings=job.settings
             ),
             parameter="members",
-            name=f"audience {self.account_id} {self.custom_audience_id} at {self._host}",
+            name=self._state_name,
             sender=self._sender,
             requests=dict.fromkeys(PARTS, self._build_request()),
         )

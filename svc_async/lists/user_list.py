@@ -31,6 +31,7 @@ from svc_async.lists.operations import (
     Operations,
     UserOperation,
 )
+from svc_async.sync.beside import open_notes, warn_of_syncs
 from svc_async.users.encoding import EncodedSlices, MemberEncoder
 from svc_async.wire.envelope import make_unexpected
 from svc_async.wire.params import timestamp
@@ -77,6 +78,11 @@ class UserList(abc.ABC, Generic[T]):
     @abc.abstractmethod
     def _target(self) -> TargetSpec: ...
 
+    @property
+    def _state_name(self) -> str:
+        """The list and its host, as the state of its syncs names it."""
+        return f"{self._target.kind} {self.account_id} {self._target.list_id} at {self._host}"
+
     @abc.abstractmethod
     def _confirms(self, answer: T, sent: int) -> bool:
         """Return whether the service accepted everything that was sent."""
@@ -111,7 +117,7 @@ class UserList(abc.ABC, Generic[T]):
             operations, lambda operation, where: parser.parse(operation, where, clock.now())
         )
         source = attrs.evolve(source, settings=attrs.asdict(job.reading))
-        return await self._create_uploader(source, job, "operations").run()
+        return await self._send_rows(source, job, "operations")
 
     async def _send(self, operations: Sequence[Operation]) -> T:
         """Send one request, checked as far as possible before; hashes become lower-case."""
@@ -124,6 +130,7 @@ class UserList(abc.ABC, Generic[T]):
         body = to_json(plain, name="operations")
         if self._sender.validate and len(body) > self.limits.size:
             raise self._rules.make_error("operations", f"must have at most {self.limits.size:,} bytes", "bytes")
+        warn_of_syncs(self._state_name, self._sender)
         answer, whole = await self._sender.send_with_answer(self._build_request().with_body(body))
         users = sum(len(operation["params"]["users"]) for operation in plain)
         if not self._confirms(answer, users if self.counted == "users" else len(plain)):
@@ -164,10 +171,18 @@ class UserList(abc.ABC, Generic[T]):
             return await self.cluster_runner.run(job)
         source = self._read(members, operation, job.reading)
         del members
-        return await self._create_uploader(source, job, operation_type, ledger).run()
+        return await self._send_rows(source, job, operation_type, ledger)
+
+    async def _send_rows(self, source: RowSource, job: Job, purpose: str, ledger: Ledger | None = None) -> Report:
+        if ledger is not None:  # that of a sync, or of a worker
+            return await self._create_uploader(source, job, purpose, ledger).run()
+        adds = purpose != BatchOperationType.DELETE
+        async with open_notes(job, self._state_name, self._sender, adds=adds) as notes:
+            return await self._create_uploader(source, job, purpose, notes=notes).run()
 
     def _stream(self, members: Members, operation: UserOperation, options: UserStreamOptions) -> Receipts[T]:
         job = read_job("stream", options, UserStreamOptions.__optional_keys__, target=self._target)
+        warn_of_syncs(self._state_name, self._sender)
         source = self._read(members, operation, job.reading)
 
         def create(on_receipt: Callable[[Receipt], object]) -> Uploader[T]:
@@ -176,7 +191,9 @@ class UserList(abc.ABC, Generic[T]):
 
         return Receipts(create)
 
-    def _create_uploader(self, source: RowSource, job: Job, purpose: str, ledger: Ledger | None = None) -> Uploader[T]:
+    def _create_uploader(
+        self, source: RowSource, job: Job, purpose: str, ledger: Ledger | None = None, notes: Ledger | None = None
+    ) -> Uploader[T]:
         destination = ListDestination(
             empty=self._build_request(),
             confirms=self._confirms,
@@ -187,4 +204,12 @@ class UserList(abc.ABC, Generic[T]):
             host=self._host,
             settings=source.settings,
         )
-        return Uploader(source, job=job, sender=self._sender, destination=destination, ledger=ledger, sizes=self.sizes)
+        return Uploader(
+            source,
+            job=job,
+            sender=self._sender,
+            destination=destination,
+            ledger=ledger,
+            sizes=self.sizes,
+            notes=notes,
+        )

@@ -110,6 +110,10 @@ class AudienceTarget(SyncTarget):
         # Unspecified: how long the service keeps a member at most; this is its default (contract CAU-06c).
         return months_after(now, MEMBERSHIP_MONTHS) if self.lifetime is None else now + self.lifetime
 
+    def name_key(self, kind: int) -> str:
+        """Return the name of the identifier."""
+        return _NAMES[kind]
+
     def find_linked(self, removals: Sequence[Removal], select: SelectRows) -> Iterator[int]:
         """Yield the positions of the members that have an identifier by which others are removed."""
         named = [removal for removal in removals if has_name(removal.kind)]

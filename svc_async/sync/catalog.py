@@ -52,6 +52,10 @@ class CatalogTarget(SyncTarget):
     delete_products: Callable[[AsyncIterable[str], PartJob], Awaitable[Report]]
     accepts: Callable[[object], bool] = attrs.field(repr=False)
 
+    def name_key(self, kind: int) -> str:  # noqa: ARG002 - products have one kind of key
+        """Return the name of the attribute."""
+        return "id"
+
     async def find_invalid(self, select: SelectRows) -> AsyncIterator[int]:
         """Yield which of the products to send break a rule, of those that have an id."""
         for number, product in enumerate(unpack_products(self.spill.read(select))):

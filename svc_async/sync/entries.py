@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
-__all__ = ["Entries", "FindLinked", "Removal", "SelectRows", "has_name"]
+__all__ = ["Entries", "FindLinked", "Removal", "SelectRows", "WrittenIdentifiers", "has_name"]
 
 _FIRST_NAMED_KIND = 6
 
@@ -63,6 +63,31 @@ class Removal:
     kind: int
     name: bytes
     service_key: str | None = None
+
+
+@attrs.frozen
+class WrittenIdentifiers:
+    """Identifiers that a request beside the syncs was about to send, column by column.
+
+    Attributes:
+        kinds: the kind of each, as those of `Entries`.
+        keys: the 16 bytes that identify a row whose first identifier it is.
+        rests: the other 16 bytes of its hash, if it is one.
+        names: what it is, if it is not a hash; else nothing.
+    """
+
+    kinds: bytes = b""
+    keys: Sequence[bytes] = ()
+    rests: Sequence[bytes] = ()
+    names: Sequence[bytes] = ()
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def list_removals(self) -> list[Removal]:
+        """Return removals by these identifiers."""
+        columns = zip(self.kinds, self.keys, self.rests, self.names, strict=True)
+        return [Removal(0, kind, name if has_name(kind) else key + rest) for kind, key, rest, name in columns]
 
 
 SelectRows = Callable[[range], Sequence[int]]

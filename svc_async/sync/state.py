@@ -22,6 +22,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,22 +30,22 @@ from typing import Any, Self
 import attrs
 
 from svc_async.batch.job import StateLocation
-from svc_async.batch.ledger import GRACE
+from svc_async.batch.ledger import GRACE, check_sendable
 from svc_async.batch.plan import PARTS, STAGES, Part, Plan, Stage
 from svc_async.errors import Hint, InvalidArgument, SvcError
 from svc_async.store.file import FileFormat, FileLocation
-from svc_async.store.records import Changes, RecordLocation, RecordStore, SharedSyncs, encode
-from svc_async.sync.entries import Entries, FindLinked, Removal
+from svc_async.store.records import Changes, Key, RecordLocation, RecordStore, SharedSyncs, encode
+from svc_async.sync.entries import Entries, FindLinked, Removal, WrittenIdentifiers
 from svc_async.sync.pages.compare import Delta, compare_page
-from svc_async.sync.pages.comparison import Comparison, describe_removal, select_linked
+from svc_async.sync.pages.comparison import Comparison, describe_removal, doubt_written_rows, select_linked
 from svc_async.sync.pages.marks import NEVER, ComparisonRules, Reason, RowOutcome
 from svc_async.sync.pages.page import StatePage, count_pages, pack_numbers, pack_texts
 from svc_async.sync.pages.planned import Selection, apply_delta
-from svc_async.sync.pages.records import About, PageWriter, StateRecords
+from svc_async.sync.pages.records import About, PageWriter, StateRecords, describe_about, describe_written
 from svc_async.sync.pages.sendings import Sendings
 from svc_async.sync.pages.settlement import settle
 from svc_async.sync.pages.spill import Blobs, Spill, report_unwritable
-from svc_async.sync.sending import ClockReading, find_rest
+from svc_async.sync.sending import ClockReading, SendingNote, find_rest
 from svc_async.value_rules import instance_of
 
 __all__ = [
@@ -123,6 +124,7 @@ class SyncState:
     are stored with the next `admit` or `finish`.
 
     Attributes:
+        target: the list and its host.
         folder: where temporary files may be created.
 
     Args:
@@ -141,7 +143,7 @@ class SyncState:
         self._location = location
         # Who held the lock of a file sends nothing any more; who has used a shared state before may send what it noted.
         self._delay = 0.0 if store.is_locked else GRACE
-        self._target = target
+        self.target = target
         self._records = StateRecords(store, location, folder)
         self._sendings = Sendings(store, location)
         self._outcomes = OutcomeQueue()
@@ -150,6 +152,9 @@ class SyncState:
         self._selection = Selection()
         self._opened: ClockReading | None = None
         self._about = About(target)
+        self._writes = 0
+        self._late_before: SendingNote | None = None
+        self._noted_at = -inf
 
     async def __aenter__(self) -> Self:
         found = await self._records.read_about()
@@ -157,7 +162,7 @@ class SyncState:
             async with self._records.transaction() as writer:
                 await writer.write_page(0, self._about.pages, StatePage())
                 await writer.write_about(self._about)
-        elif found.target != self._target:
+        elif found.target != self.target:
             problem = "belongs to another list, or to one of another host; each needs its own file"
             raise self._location.make_error(problem)
         else:
@@ -213,6 +218,8 @@ class SyncState:
             replace=replace,
             late=self.find_rest(now, quarantine) > 0,
         )
+        if await self._records.count_writes():
+            await doubt_written_rows(self._records, self._about.pages, late=rules.late)
         with report_unwritable(self.folder):
             comparison = Comparison(Spill(self.folder, rows=self._about.rows), Blobs(self.folder), rules)
             self._comparison = comparison
@@ -251,6 +258,8 @@ class SyncState:
                 await self._write_pages(writer, comparison, about, on_page)
                 await writer.write_selection(comparison.selection.codes)
                 await writer.write_about(about)
+            if not comparison.rules.late:  # else they are needed until nothing of them can take effect any more
+                await writer.clear_writes()
         self._about, self._comparison = about, None
         comparison.close()
 
@@ -281,6 +290,10 @@ class SyncState:
     def is_change(self, position: int) -> bool:
         """Return whether the list has a row to send with another content; it may be asked until `begin`."""
         return self._comparison is not None and self._comparison.changes.codes[position] > 0
+
+    def find_clashing(self) -> Sequence[tuple[int, int]]:
+        """Return the positions and the kinds of rows that have one key with three contents or more, until `begin`."""
+        return [] if self._comparison is None else sorted(self._comparison.clashing)
 
     def find_rest(self, now: ClockReading, quarantine: float) -> float:
         """Return for how many seconds requests of earlier runs may still take effect."""
@@ -323,6 +336,41 @@ class SyncState:
         """
         await self._store_outcomes()
         await self._sendings.finish(in_doubt=in_doubt, complete=complete)
+
+    async def begin_writes(self) -> None:
+        """Settle what an earlier sync left, before requests beside the syncs are noted."""
+        await self.settle()
+        self._writes, self._late_before = await self._records.count_writes(), self._about.late
+
+    async def note_writes(self, written: WrittenIdentifiers, now: ClockReading, *, adds: bool) -> None:
+        """Note that a request beside the syncs is about to be sent; when it returns, that is stored.
+
+        Args:
+            written: the identifiers that it names and that are not noted.
+            now: the present moment.
+            adds: whether it may add users.
+        """
+        async with self._writing:
+            self._about = attrs.evolve(self._about, late=now.note)
+            changes: dict[Key, bytes | None] = {("about", 1): encode(describe_about(self._about))}
+            if written:
+                self._writes += 1
+                changes["write", self._writes] = encode(describe_written(written, adds=adds))
+            await self._store.commit(changes)
+            self._noted_at = now.boottime
+
+    def check_writable(self, now: ClockReading) -> None:
+        """Make sure that a request beside the syncs may be sent at this moment.
+
+        Raises:
+            NoLongerSendable: it was noted too long ago, and another process may have taken up the state.
+        """
+        check_sendable(self._noted_at, now.boottime)
+
+    async def end_writes(self) -> None:
+        """Note that no request that was noted can take effect any more."""
+        self._about = attrs.evolve(self._about, late=self._late_before)
+        await self._store.commit({("about", 1): encode(describe_about(self._about))})
 
     async def find_sent(self, governor: str) -> Mapping[Part, Sequence[datetime]]:
         """Return when the last requests of each part were sent that a governor has not counted.
@@ -381,10 +429,14 @@ class SyncState:
             comparison.listed += delta.listed
             present += delta.present
             late_removals |= delta.late_removals
+            comparison.clashing += delta.clashing
             removals.update(delta.count_removals())
-        if comparison.is_linked and removals.total():
+        comparison.selection.add((position for position, _ in comparison.clashing), "now")
+        writes = await self._records.count_writes()
+        if comparison.is_linked and (removals.total() or writes):
             found["linked"] = await select_linked(comparison, self._records, pages, find_linked)
-        if comparison.is_linked and (late_removals or removals["later"]):
+        has_late_writes = bool(writes and comparison.rules.late)  # which may remove rows that the state does not know
+        if has_late_writes or (comparison.is_linked and (late_removals or removals["later"])):
             comparison.selection.defer()
         return _build_plan(comparison, found, present, removals)
 
@@ -441,6 +493,7 @@ def _build_plan(comparison: Comparison, found: Counter[Reason], present: int, re
         waiting_removals=removals["later"],
         waiting_upserts=selection.count("later"),
         linked=found["linked"],
+        clashing=len(comparison.clashing),
     )
 
 
@@ -476,7 +529,7 @@ FORMAT = FileFormat(
     kind="a sync state",
     parameter="state",
     application_id=0x73766373,
-    version=6,
+    version=7,
     has_log=False,  # a transaction may be as large as the file
     shrinks=True,
     restore=Hint.SYNC_ANEW,

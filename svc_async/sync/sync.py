@@ -18,11 +18,12 @@ import attrs
 from svc_async.batch.job import Job, import_cluster
 from svc_async.batch.plan import STAGES, Part, Plan, Stage, SyncReport
 from svc_async.batch.recovery import summarize
-from svc_async.batch.report import JobPhase, Progress, Report, Wait
+from svc_async.batch.report import Failure, JobPhase, Progress, Report, Wait
 from svc_async.batch.settings import BatchSettings, SyncObservers, SyncSettings
 from svc_async.clock import Clock
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import BatchError, Sent, SvcError
+from svc_async.sync.beside import remember_sync
 from svc_async.sync.entries import Entries, Removal, SelectRows
 from svc_async.sync.ledger import PartJob, SyncLedger, notify, read_clocks
 from svc_async.sync.snapshot import SliceSpill, Snapshot
@@ -110,6 +111,10 @@ class SyncTarget(abc.ABC):
     ) -> Iterator[int]:
         """Yield the positions of rows that the removal of others removes as well; see `FindLinked`."""
         return iter(())
+
+    @abc.abstractmethod
+    def name_key(self, kind: int) -> str:
+        """Return the name of what identifies a row of this kind."""
 
     def find_invalid(self, select: SelectRows) -> AsyncIterator[int]:
         """Yield which of the rows to send break a rule, of those that have a key; positions count all of them.
@@ -228,7 +233,8 @@ class Sync:
             on_settled=self.course.count_pages("settling"),
             on_compared=self.course.count_pages("comparing"),
         )
-        plan = attrs.evolve(plan, repeated=self.course.read - plan.listed - plan.invalid_rows)
+        repeated = self.course.read - plan.listed - plan.invalid_rows
+        plan = attrs.evolve(plan, repeated=repeated, clashing_key=self._tell_clashing())
         if not self.target.removes_for_good:
             return plan  # rows were checked as they were read
         if not self.settings.dry_run and not plan.all_removals:
@@ -242,6 +248,14 @@ class Sync:
                     found[self.state.is_change(self.state.find_position(first + number))] += 1
         return plan.count_invalid(additions=found[False], changes=found[True])
 
+    def _tell_clashing(self) -> str | None:
+        """Report the rows that have one key and nothing else in common; return what the key of the first is."""
+        clashing = [(position, self.target.name_key(kind)) for position, kind in self.state.find_clashing()]
+        for position, name in clashing:
+            failure = Failure(position, f"{name} is that of other rows, which differ", "REPEATED_KEY", name)
+            notify(self.observers.on_failure, self.target.snapshot.locate(failure))
+        return clashing[0][1] if clashing else None
+
     async def _read(self) -> AsyncIterator[Entries]:
         """Read the rows of the source, and keep them as they are sent."""
         self.course.announce_read(0)
@@ -252,6 +266,7 @@ class Sync:
 
     async def _apply(self, plan: Plan) -> SyncReport:
         clock = self.sender.clock
+        remember_sync(self.state.target, self.sender)
         expires_at = self.target.find_expiry(clock.now())
         await self.state.begin(expires=expires_at, on_page=self.course.count_pages("recording"))
         self.course.begin_sending(plan)

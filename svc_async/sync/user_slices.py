@@ -1,20 +1,23 @@
 """Slices of users, packed: what a sync compares of them, and the users as they are sent."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from svc_async.sync.entries import Entries
+from svc_async.batch.packing.batch import Batch
+from svc_async.sync.entries import Entries, WrittenIdentifiers
 from svc_async.sync.snapshot import SnapshotSlice
-from svc_async.users.digests import digest
+from svc_async.users.digests import digest, mark_key
 from svc_async.users.encoding import EncodedUsers
-from svc_async.users.identifiers import IDENTIFIERS
+from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 from svc_async.users.packed import HashedUsers, IdentifierSet, TextUsers
 from svc_async.users.user_columns import UserColumns, find_template
 
-__all__ = ["KINDS", "find_users", "pack_users", "unpack_users"]
+__all__ = ["KINDS", "find_users", "list_identifiers", "pack_users", "unpack_users"]
 
 KINDS: Mapping[str, int] = MappingProxyType(
     {"svc_id": 1, "email": 2, "phone_number": 3, "handle": 4, "device_id": 5, "partner_user_id": 6}
@@ -73,6 +76,23 @@ def find_users(slices: Iterable[tuple[bytes, range, Sequence[int]]], identifiers
         if found:
             wanted = frozenset(selected)
             yield from (rows[indexes[place]] for place in found if indexes[place] in wanted)
+
+
+def list_identifiers(batch: Batch) -> WrittenIdentifiers:
+    """Return all identifiers of the users of a batch."""
+    kinds, keys, rests, names = bytearray(), list[bytes](), list[bytes](), list[bytes]()
+    for array in chain.from_iterable(block.write_users() for block in batch.operation_blocks):
+        for user in msgspec.json.decode(array):
+            for name, texts in user.items():
+                identifier = IDENTIFIERS[name]
+                for text in texts:
+                    named = isinstance(identifier, PartnerId)
+                    hashed = sha256(identifier.tokenize(text).encode()).digest() if named else bytes.fromhex(text)
+                    kinds.append(KINDS[name])
+                    keys.append(mark_key(name, hashed[:16]))
+                    rests.append(b"" if named else hashed[16:])
+                    names.append(text.encode() if named else b"")
+    return WrittenIdentifiers(bytes(kinds), keys, rests, names)
 
 
 def _decode(content: bytes, count: int) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ import msgspec
 from svc_async.users.identifiers import DIGEST_SIZE, HASH_LENGTH, IDENTIFIERS
 from svc_async.users.user_columns import SEPARATOR, Column, UserColumns
 
-__all__ = ["MemberDigests", "digest", "restore_hash"]
+__all__ = ["MemberDigests", "digest", "mark_key", "restore_hash"]
 
 _NOTHING = bytes(DIGEST_SIZE)
 _WORDS = DIGEST_SIZE // 8
@@ -80,9 +80,14 @@ def digest(users: UserColumns) -> MemberDigests:
     )
 
 
+def mark_key(kind: str, hashed: bytes) -> bytes:
+    """Return the key of a row, given the kind and the hash of its first identifier."""
+    return hashed[:_MARKED] + bytes([hashed[_MARKED] ^ _MARKS[kind]])
+
+
 def restore_hash(kind: str, key: bytes, rest: bytes) -> bytes:
     """Return the hash of a row's first identifier, given its key and the rest."""
-    return key[:_MARKED] + bytes([key[_MARKED] ^ _MARKS[kind]]) + key[_MARKED + 1 :] + rest
+    return mark_key(kind, key) + rest
 
 
 def _combine_contents(columns: Mapping[str, Column]) -> bytes:

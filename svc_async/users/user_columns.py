@@ -144,7 +144,10 @@ def _is_missing(value: object) -> bool:
 def tokenize_value(
     identifier: Identifier, value: object, index: int, problems: dict[int, InvalidValue]
 ) -> Sequence[str]:
-    """Turn the values of one row into distinct tokens, and note the first problem; the valid ones are kept."""
+    """Turn the values of one row into distinct tokens in an order of their own, and note the first problem.
+
+    The valid ones are kept.
+    """
     tokens: dict[str, None] = {}
     try:
         for text in _list_texts(value):
@@ -155,7 +158,7 @@ def tokenize_value(
     except InvalidIdentifier as error:
         problems.setdefault(index, InvalidValue(identifier.name, str(error)))
         return ()
-    return list(filter(None, tokens))
+    return sorted(filter(None, tokens))
 
 
 def _list_texts(value: object) -> Iterable[str]:

@@ -124,7 +124,7 @@ def test_a_job_of_a_process_is_detached_from_it() -> None:
         def open_sync_tables(self, target: str) -> Any:
             raise NotImplementedError
 
-    kept = Job(target=AUDIENCE, source=SOURCE, reading=Reading("DE"))
+    kept = Job(target=AUDIENCE, operation="sync", source=SOURCE, reading=Reading("DE"))
     own: dict[str, Any] = {"journal": "a.journal", "cluster": object(), "shards": 3, "state": State()}
     job = attrs.evolve(kept, observers=SyncObservers(progress=lambda _: None), **own)
 

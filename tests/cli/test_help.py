@@ -46,10 +46,11 @@ RUNNING_SANDBOX = "SVC_BASE_URL if that is http://, else http://127.0.0.1:8765"
 STORED_PROFILE = {"profile": 'SVC_PROFILE, or "default"', **JSON}
 STATE = {"state-url": "state_url of the profile, or SVC_STATE_URL", "profile": "", "embedded": "", **JSON}
 
+CHANGE = {**AUDIENCE, **JOURNAL, **CLUSTER, "state": "that of a sync, if there is one"}
 COMMANDS = {
     "accounts list": PROFILE,
-    "audience upload": {**AUDIENCE, **JOURNAL, **CLUSTER, "effective-at": "now", "expires-at": "13 months from now"},
-    "audience remove": {**AUDIENCE, **JOURNAL, **CLUSTER},
+    "audience upload": {**CHANGE, "effective-at": "now", "expires-at": "13 months from now"},
+    "audience remove": CHANGE,
     "audience sync": {**AUDIENCE, **SYNC, **WORKERS, "refresh-days": "30"},
     "auth login": {**STORED_PROFILE, "callback": "", "no-browser": ""},
     "auth logout": STORED_PROFILE,
@@ -95,7 +96,7 @@ COMMANDS = {
 }
 TOLD = {
     "audience upload": ["The ads manager of the platform, where it is made, shows the id; a sandbox has 1nmth."],
-    "audience remove": ["A sync whose file still has them sends them again when their row changes"],
+    "audience remove": ["The next sync of the audience sends them again if its file still has them"],
     "do-not-reach upload": ["The ads manager of the platform, where it is made, shows the id; a sandbox has dnr7k1."],
 }
 """What the options alone do not say."""

@@ -311,6 +311,16 @@ def test_products_are_not_refreshed(call: Call, here: Path) -> None:
     assert "--refresh-days" in ended.err
 
 
+@pytest.mark.parametrize("options", ["--json", pytest.param("--json --dry-run", marks=pytest.mark.long)])
+def test_a_key_of_rows_that_differ_stops_a_sync(call: Call, here: Path, options: str) -> None:
+    rows = "".join(f"unknown,{name}@example.org\n" for name in "abc")
+    (here / "people.csv").write_text(f"partner_user_id,email\n{rows}")
+    ended = call("audience", "sync", "people.csv", "--sandbox", *options.split())
+    assert ended.code == 2
+    assert ended.error["parameter"] == "partner_user_id"
+    assert ended.error["hint"] == "LEAVE_OUT_THE_COLUMN"
+
+
 def test_a_plan_says_what_cannot_be_sent(call: Call, here: Path) -> None:
     (here / "people.csv").write_text("email\na@example.org\nnobody\n")
     ended = call("audience", "sync", "people.csv", "--sandbox", "--dry-run")
@@ -334,6 +344,21 @@ async def state_url(postgres_url: str, sandbox: Sandbox) -> str:
     return postgres_url
 
 
+@pytest.mark.parametrize("options", ["", pytest.param("--state s.sqlite", marks=pytest.mark.long)])
+async def test_a_removal_is_noted_in_the_state_of_the_audience(
+    command: Command, sandbox: Sandbox, people: Callable[[range], Path], options: str
+) -> None:
+    state = options.split()
+    sync = ("audience", "sync", str(people(range(100))), *target(sandbox), *state, "--json")
+    await command(*sync)
+    removal = ("audience", "remove", str(people(range(2))), *target(sandbox), *state)
+    assert (await command(*removal)).code == 0
+    assert count_members(sandbox) == 98
+    people(range(100))
+    assert (await command(*sync)).result["additions"] == 2
+    assert count_members(sandbox) == 100
+
+
 @pytest.mark.long("runs two syncs in processes of their own, on a database")
 async def test_the_state_may_be_in_a_database(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path, state_url: str
@@ -343,6 +368,9 @@ async def test_the_state_may_be_in_a_database(
     people(range(10, 105))
     second = (await command(*sync, "--json")).result
     assert [second[name] for name in ("additions", "removals", "unchanged")] == [5, 10, 90]
+    await command("audience", "remove", str(people(range(20, 22))), *target(sandbox), "--state-url", state_url)
+    people(range(10, 105))
+    assert (await command(*sync, "--json")).result["additions"] == 2
     assert not (tmp_path / "svc_async").exists()
     async with SharedState.open(state_url) as shared:
         name = f"audience {sandbox.account_id} {sandbox.audience_id} at {sandbox.ads_url}"

@@ -47,7 +47,7 @@ async def test_no_token_and_no_identifier_is_stored(postgres_url: str, schema: s
             users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users
             await users.sync(MEMBERS, state=state)
             await users.sync(MEMBERS[1:], state=state, max_removal_share=1.0)
-            await users.upload(MEMBERS, journal=state.journal("customers"))
+            await users.upload(MEMBERS, journal=state.journal("customers"), state=state)
         async with WebhookReceiver(keys=[KEY], state=state) as receiver:
             event = activity("dm.received", uuid="1") | {"payload": {"text": "a private word"}}
             assert (await receiver.handle(*build_delivery({"data": event}, KEY))).status == 200

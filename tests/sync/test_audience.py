@@ -10,7 +10,7 @@ from svc_async import BatchError, InvalidArgument, Rows, Session
 from svc_async.batch.job import StateLocation
 from svc_async.batch.plan import SyncReport
 from svc_async.batch.report import Failure, Progress, Report
-from svc_async.errors import UnusableFile
+from svc_async.errors import Hint, UnusableFile
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Fault, Sandbox
 from svc_async.users.identifiers import IDENTIFIERS
@@ -246,6 +246,33 @@ async def test_who_changed_and_is_in_doubt_is_removed_before_being_added(audienc
 
     assert (sync.removed.accepted, sync.sent.accepted) == (1, 1)
     assert audience.members == [{"email": [sha256("a@example.org")], "phone_number": [sha256("+4930777777")]}]
+
+
+async def test_the_order_of_several_values_makes_no_other_person(audience: Audience) -> None:
+    await audience.users.sync([{"email": ["a@b.de", "c@d.de"]}], state=audience.state)
+    report = await audience.users.sync([{"email": ["c@d.de", "a@b.de"]}], state=audience.state, max_removal_share=0.0)
+    assert report.plan.unchanged == 1
+
+
+async def test_a_key_of_three_rows_that_differ_identifies_nobody(audience: Audience) -> None:
+    rows = [f"unknown,{name}@example.org" for name in "abc"]
+    content = "\n".join(["partner_user_id,email", "p1,p@example.org", *rows])
+    with pytest.raises(InvalidArgument, check=has(parameter="partner_user_id", hint=Hint.LEAVE_OUT_THE_COLUMN)):
+        await audience.sync(content)
+    assert [(each.position, each.code, each.attribute) for each in audience.failures] == [
+        (position, "REPEATED_KEY", "partner_user_id") for position in (1, 2, 3)
+    ]
+    assert audience.members == []
+
+    plan = (await audience.users.sync(audience.write(content), state=audience.state, dry_run=True)).plan
+    assert (plan.additions, plan.clashing, plan.invalid_rows, plan.repeated) == (1, 3, 3, 0)
+
+
+@pytest.mark.parametrize("addresses", ["ab", "aaa", "aab", "abab"])
+async def test_a_row_that_comes_again_or_is_corrected_counts_once(audience: Audience, addresses: str) -> None:
+    rows = [f"p1,{name}@example.org" for name in addresses]
+    plan = (await audience.sync("\n".join(["partner_user_id,email", *rows]))).plan
+    assert (plan.additions, plan.clashing, plan.repeated) == (1, 0, len(addresses) - 1)
 
 
 async def test_the_same_text_as_two_kinds_of_identifier_is_two_people(audience: Audience) -> None:

@@ -305,6 +305,15 @@ async def test_the_state_of_another_host_is_refused(catalog: Catalog) -> None:
             await products.sync([mapping("a")], state=catalog.state)
 
 
+async def test_an_id_of_three_products_that_differ_identifies_none(catalog: Catalog) -> None:
+    with pytest.raises(InvalidArgument, check=has(parameter="id")):
+        await catalog.sync(row("a"), *(row("sku", f"{price}.00 EUR") for price in (1, 2, 3)))
+    assert [(each.position, each.code, each.attribute) for each in catalog.failures] == [
+        (position, "REPEATED_KEY", "id") for position in (1, 2, 3)
+    ]
+    assert await catalog.held() == {}
+
+
 async def test_a_feed_whose_products_are_refused_deletes_nothing(catalog: Catalog) -> None:
     await catalog.sync(row("a"), row("b"), row("c"))
     feed = catalog.write("\n".join([HEADER, row("a", "cheap"), row("b", "cheap")]))

@@ -68,8 +68,9 @@ def last_of(rows: Rows) -> dict[int, int]:
 
 
 def draw_rows(dice: random.Random) -> Rows:
-    """Return rows, some of them twice, some invalid."""
-    rows: Rows = [(dice.randrange(KEYS), dice.randrange(3)) for _ in range(dice.randrange(12))]
+    """Return rows, some of them several times with two contents, some invalid."""
+    contents = dice.sample(range(3), 2)
+    rows: Rows = [(dice.randrange(KEYS), dice.choice(contents)) for _ in range(dice.randrange(12))]
     return [None if dice.random() < 0.1 else row for row in rows]
 
 

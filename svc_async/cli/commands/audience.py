@@ -1,5 +1,7 @@
 """`svc-async audience`: the users of a custom audience."""
 
+from pathlib import Path
+
 from cyclopts import App
 
 from svc_async.batch.job import Job, TargetSpec
@@ -38,6 +40,7 @@ def upload(
     users: UserFlags = _USERS,
     journal: JournalFlags = _JOURNAL,
     cluster: ClusterFlags = _CLUSTER,
+    state: Path | None = None,
     effective_at: str | None = None,
     expires_at: str | None = None,
 ) -> int:
@@ -50,12 +53,14 @@ def upload(
         account: The ad account. Required without --sandbox.
         audience: The custom audience. The ads manager of the platform, where it is made, shows the id; a sandbox has
             1nmth. Required without --sandbox.
+        state: The file of the syncs of the audience, which this is noted in. [default: that of a sync, if there is one]
         effective_at: When the users become members, in ISO 8601 with a time zone. [default: now]
         expires_at: When they cease to be members. [default: 13 months from now]
     """
     job = Job(
         target=TargetSpec(kind="audience", account_id=account, list_id=audience),
         source=source_spec(file, users.format, batch),
+        state=_find_state(state),
         effective_at=parse_time("effective_at", effective_at),
         expires_at=parse_time("expires_at", expires_at),
         reading=Reading(users.phone_region, users.bad_identifiers),
@@ -76,22 +81,25 @@ def remove(
     users: UserFlags = _USERS,
     journal: JournalFlags = _JOURNAL,
     cluster: ClusterFlags = _CLUSTER,
+    state: Path | None = None,
 ) -> int:
     """Remove the users of a file from an audience: everybody who has one of their identifiers.
 
-    A sync whose file still has them sends them again when their row changes or their membership is renewed: take them
-    out of that file too, or put them on a do-not-reach list.
+    The next sync of the audience sends them again if its file still has them, and whoever shares an identifier with
+    them: take them out of that file too, or put them on a do-not-reach list.
 
     Args:
         file: A file in CSV (with a header), JSON lines or Parquet, compressed or not; - is standard input.
         account: The ad account. Required without --sandbox.
         audience: The custom audience. The ads manager of the platform, where it is made, shows the id; a sandbox has
             1nmth. Required without --sandbox.
+        state: The file of the syncs of the audience, which this is noted in. [default: that of a sync, if there is one]
     """
     job = Job(
         target=TargetSpec(kind="audience", account_id=account, list_id=audience),
         source=source_spec(file, users.format, batch),
         operation="remove",
+        state=_find_state(state),
         reading=Reading(users.phone_region, users.bad_identifiers),
         settings=batch_settings(batch, users.users_per_operation),
     )
@@ -126,9 +134,13 @@ def sync(
         operation="sync",
         target=TargetSpec(kind="audience", account_id=account, list_id=audience),
         source=source_spec(file, users.format, batch),
-        state=absolute(sync.state) if sync.state is not None else None,
+        state=_find_state(sync.state),
         reading=Reading(users.phone_region, users.bad_identifiers),
         settings=batch_settings(batch, users.users_per_operation),
         sync=sync_settings(sync, refresh),
     )
     return start(job, file, run, workers=cluster)
+
+
+def _find_state(path: Path | None) -> str | None:
+    return None if path is None else absolute(path)

@@ -41,6 +41,8 @@ _POSITION = 10
 """Where the position is, in words of 4 bytes."""
 _KIND = 44
 """Where the kind is, in bytes."""
+_CLASHING = 3
+"""Different contents of one key that are not corrections of one row."""
 _CONTENT_SIZE = ID_SIZE - KEY_SIZE
 _UPSERTS = bytes(action & Action.UPSERT for action in range(256))
 _REMOVALS = bytes(bool(action & (Action.REMOVE | Action.REMOVE_LATER)) for action in range(256))
@@ -81,7 +83,7 @@ class Added:
     @property
     def positions(self) -> Sequence[int]:
         """Their positions in the snapshot."""
-        return memoryview(self.records).cast("I")[_POSITION::_WORDS].tolist()
+        return _list_positions(self.records)
 
     @property
     def kinds(self) -> bytes:
@@ -123,6 +125,7 @@ class Delta:
         listed: how many rows the snapshot has.
         late_removals: whether earlier requests to remove rows may still take effect.
         has_stale_marks: whether rows are marked as late that no longer are.
+        clashing: the positions and the kind of rows that have one key with three contents or more.
     """
 
     places: "array[int]" = attrs.field(factory=lambda: array("I"))
@@ -137,6 +140,7 @@ class Delta:
     listed: int = 0
     late_removals: bool = False
     has_stale_marks: bool = False
+    clashing: list[tuple[int, int]] = attrs.field(factory=list[tuple[int, int]])
 
     @property
     def changes_page(self) -> bool:
@@ -209,6 +213,9 @@ def compare_page(
 ) -> Delta:
     """Return what a snapshot changes in a page; of rows with the same key the last one counts.
 
+    Two rows of one key are one row and its correction. Three that all differ are as many rows that have something in
+    common which identifies none of them, so none counts.
+
     Args:
         page: what the state has.
         records: the rows of the snapshot that belong to the page.
@@ -217,7 +224,13 @@ def compare_page(
     """
     count = len(records) // RECORD_SIZE
     new = dict(zip(split_columns(records, "16s32x"), range(count), strict=True))
+    clashing = _find_clashing_keys(records) if len(new) < count - 1 else ()
+    for key in clashing:
+        del new[key]
     delta = Delta(listed=len(new))
+    if clashing:
+        rows = zip(split_columns(records, "16s32x"), _list_positions(records), records[_KIND::RECORD_SIZE], strict=True)
+        delta.clashing = [(position, kind) for key, position, kind in rows if key in clashing]
     if len(page):
         _compare_known(page, records, new, rules, delta, linked=linked)
     if len(new) == count:
@@ -226,6 +239,17 @@ def compare_page(
         delta.added = Added(b"".join([records[RECORD_SIZE * i : RECORD_SIZE * (i + 1)] for i in new.values()]))
     delta.reasons["addition"] += len(new)
     return delta
+
+
+def _find_clashing_keys(records: bytes | bytearray) -> Collection[bytes]:
+    contents: dict[bytes, set[bytes]] = {}
+    for key, content in zip(split_columns(records, "16s32x"), split_columns(records, "16x8s24x"), strict=True):
+        contents.setdefault(key, set()).add(content)
+    return frozenset(key for key, different in contents.items() if len(different) >= _CLASHING)
+
+
+def _list_positions(records: bytes | bytearray) -> Sequence[int]:
+    return memoryview(records).cast("I")[_POSITION::_WORDS].tolist()
 
 
 def count_removals(actions: bytes | bytearray) -> Mapping[Stage, int]:

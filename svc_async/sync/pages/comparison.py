@@ -4,21 +4,22 @@ A removal removes everybody with its identifier: also a row that has it as a lat
 rows are linked: when all pages are compared, they are looked for and selected as well.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from itertools import compress, repeat
 
 import attrs
 
 from svc_async.sync.entries import Entries, FindLinked, Removal, has_name
 from svc_async.sync.pages.compare import Delta, compare_page, find_marked_keys
-from svc_async.sync.pages.marks import KIND, ComparisonRules
+from svc_async.sync.pages.marks import KIND, ComparisonRules, doubt_written
 from svc_async.sync.pages.page import StatePage
 from svc_async.sync.pages.planned import Selection
 from svc_async.sync.pages.records import StateRecords
 from svc_async.sync.pages.spill import Blobs, Spill
 
-__all__ = ["Comparison", "describe_removal", "select_linked"]
+__all__ = ["Comparison", "describe_removal", "doubt_written_rows", "select_linked"]
 
 _REMOVALS_AT_ONCE = 131_072
 """Removals whose identifiers are looked for together; a hundred bytes or two of memory each."""
@@ -39,6 +40,7 @@ class Comparison:
         deltas: where the delta of each page is.
         size: bytes of all rows of the snapshot.
         is_linked: whether removing a row of the snapshot might remove another one.
+        clashing: see `Delta`; of all pages.
     """
 
     spill: Spill
@@ -51,6 +53,7 @@ class Comparison:
     deltas: dict[int, tuple[int, int]] = attrs.field(factory=dict[int, tuple[int, int]])
     size: int = 0
     is_linked: bool = False
+    clashing: list[tuple[int, int]] = attrs.field(factory=list[tuple[int, int]])
 
     def close(self) -> None:
         """Close the files, which deletes them."""
@@ -81,8 +84,43 @@ class Comparison:
         return None if found is None else Delta.read(self.blobs.read(*found))
 
 
+async def doubt_written_rows(records: StateRecords, pages: int, *, late: bool) -> None:
+    """Mark rows of a state as in doubt whose key was sent beside the syncs; to do so again changes nothing.
+
+    Args:
+        records: the state.
+        pages: how many pages it has.
+        late: whether the requests may still take effect.
+    """
+    async for keys in _join_keys(records):
+        async with records.transaction() as writer:
+            for index in range(pages):
+                page = await records.read_page(index, pages)
+                found = [place for place in page.used if page.key(place) in keys]
+                for place in found:
+                    page.flags[place] = doubt_written(page.flags[place], adds=keys[page.key(place)], late=late)
+                if found:
+                    await writer.write_marks(index, pages, page)
+                await asyncio.sleep(0)
+
+
+async def _join_keys(records: StateRecords) -> AsyncIterator[Mapping[bytes, bool]]:
+    """Yield the keys that were sent, and whether they may have been added, some at a time."""
+    keys: dict[bytes, bool] = {}
+    async for adds, written in records.read_writes():
+        for key in written.keys:
+            keys[key] = adds or keys.get(key, False)
+        if len(keys) >= _REMOVALS_AT_ONCE:
+            yield keys
+            keys = {}
+    if keys:
+        yield keys
+
+
 async def select_linked(comparison: Comparison, records: StateRecords, pages: int, find: FindLinked) -> int:
-    """Select the rows that the removals of others may remove; return how many would not be sent otherwise.
+    """Select the rows that the removals of others may remove, or what was sent beside the syncs may have changed.
+
+    Return how many would not be sent otherwise.
 
     Args:
         comparison: the comparison of all pages.
@@ -94,7 +132,9 @@ async def select_linked(comparison: Comparison, records: StateRecords, pages: in
     async for part, page in records.read_parts(pages, comparison.pages):
         delta = comparison.read_delta(part)
         if delta is not None:
-            linked.add_removals(page, delta)
+            linked.add(describe_removal(page, place, 0) for place in delta.removed_places)
+    async for _, written in records.read_writes():
+        linked.add(written.list_removals())
     linked.search()
     count = 0
     if any(linked.marks):
@@ -127,9 +167,9 @@ class _LinkedRows:
             if delta is not None:
                 _mark(self._candidates, delta.renewed, 0)
 
-    def add_removals(self, page: StatePage, delta: Delta) -> None:
-        """Look for the rows that have what identifies a row of a page that is removed."""
-        self._removals += [describe_removal(page, place, 0) for place in delta.removed_places]
+    def add(self, removals: Iterable[Removal]) -> None:
+        """Look for the rows that have what identifies something that is removed."""
+        self._removals += removals
         if len(self._removals) >= _REMOVALS_AT_ONCE:
             self.search()
 

@@ -38,6 +38,7 @@ __all__ = [
     "Reason",
     "RowOutcome",
     "decide",
+    "doubt_written",
     "expect_mark",
     "link",
     "settle_added",
@@ -185,6 +186,18 @@ def expect_mark(before: Before, action: Action, expires: int) -> Before:
     if action & Action.SAME:
         return Before(_doubt(before.flags), min(before.day, expires))
     return Before(kind | DOUBT | ANY | _was_listed(before.flags), expires)
+
+
+def doubt_written(flags: int, *, adds: bool, late: bool) -> int:
+    """Return the flags of a row after a request beside the syncs named it.
+
+    Args:
+        flags: its flags before.
+        adds: whether the request may have added it with other contents; else it may have removed it.
+        late: whether the request may still take effect.
+    """
+    written = (ANY | LATE_UPSERT if adds else LATE_REMOVAL) if late else (ANY if adds else 0)
+    return _doubt(flags) | written
 
 
 def settle_added(kind: int, outcome: RowOutcome) -> int:

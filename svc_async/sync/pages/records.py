@@ -8,6 +8,7 @@ outcome       the outcomes that are known so far
 sending       the parts of the plan that were begun, and when each was sent last
 sent          how many requests were sent within the last minutes
 service_key   the service's own keys that are known since
+write         the identifiers that were sent beside the syncs since the last plan
 """
 
 import asyncio
@@ -23,6 +24,7 @@ import attrs
 
 from svc_async.batch.plan import PARTS, Part
 from svc_async.store.records import RecordLocation, RecordStore, RecordWriter
+from svc_async.sync.entries import WrittenIdentifiers
 from svc_async.sync.pages.marks import NEVER, RowOutcome
 from svc_async.sync.pages.page import (
     ID_SIZE,
@@ -41,7 +43,7 @@ from svc_async.sync.pages.planned import PlannedPage
 from svc_async.sync.pages.spill import ServiceKeys
 from svc_async.sync.sending import SendingNote
 
-__all__ = ["ABOUT", "About", "PageWriter", "StateRecords"]
+__all__ = ["ABOUT", "About", "PageWriter", "StateRecords", "describe_about", "describe_written"]
 
 T = TypeVar("T")
 
@@ -51,6 +53,7 @@ _PAGE: type[tuple[bytes, bytes, bytes, bytes]] = tuple[bytes, bytes, bytes, byte
 _PLAN: type[tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes]] = tuple[
     bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes
 ]
+_WRITE: type[tuple[bool, bytes, bytes, bytes, bytes]] = tuple[bool, bytes, bytes, bytes, bytes]
 _PLAN_KINDS = ("plan", "selection", "outcome", "sending", "service_key")
 """Of which there is no record when nothing is left to settle."""
 _CODES_TOGETHER = 2**20
@@ -85,6 +88,18 @@ class About:
             raise DamagedState
         if not (0 <= self.rows <= _MOST_CODES and 0 <= self.expires <= NEVER):
             raise DamagedState
+
+
+def describe_about(about: About) -> tuple[str, int, int, int, float | None, str | None]:
+    """Return the value of the record `about`."""
+    late = (None, None) if about.late is None else (about.late.monotonic, about.late.boot)
+    return about.target, about.pages, about.rows, about.expires, *late
+
+
+def describe_written(written: WrittenIdentifiers, *, adds: bool) -> tuple[bool, bytes, bytes, bytes, bytes]:
+    """Return the value of a record of identifiers that are about to be sent beside the syncs."""
+    rests = b"".join(rest or bytes(REST_SIZE) for rest in written.rests)
+    return adds, written.kinds, b"".join(written.keys), rests, pack_texts(written.names)
 
 
 @attrs.frozen
@@ -228,6 +243,21 @@ class StateRecords:
                     service_keys.add(split_columns(keys, f"{KEY_SIZE}s"), unpack_texts(packed, count))
             yield service_keys
 
+    async def count_writes(self) -> int:
+        """Return how many requests beside the syncs were noted since the last plan."""
+        return len(await self._store.list_numbers("write"))
+
+    async def read_writes(self) -> AsyncIterator[tuple[bool, WrittenIdentifiers]]:
+        """Yield what was noted of writes beside the syncs: whether they add, and their identifiers."""
+        for number in range(1, 1 + await self.count_writes()):
+            adds, kinds, keys, rests, names = await self._find("write", _WRITE, number)
+            with self.report():
+                if not len(kinds) == len(keys) / KEY_SIZE == len(rests) / REST_SIZE:
+                    raise DamagedState
+                columns = [*split_columns(keys, f"{KEY_SIZE}s")], [*split_columns(rests, f"{REST_SIZE}s")]
+                written = WrittenIdentifiers(kinds, *columns, unpack_texts(names, len(kinds)) or [b""] * len(kinds))
+            yield adds, written
+
     async def _read_all(self, kind: str, into: type[T]) -> AsyncIterator[T]:
         """Yield the records of a kind, whose numbers begin with 1; other tasks run between them."""
         end = 1 + len(await self._store.list_numbers(kind))
@@ -263,8 +293,7 @@ class PageWriter:
 
     async def write_about(self, about: About) -> None:
         """Store what belongs to the state as a whole."""
-        late = (None, None) if about.late is None else (about.late.monotonic, about.late.boot)
-        await self._writer.put("about", 1, (about.target, about.pages, about.rows, about.expires, *late))
+        await self._writer.put("about", 1, describe_about(about))
 
     async def write_page(self, index: int, pages: int, page: StatePage) -> None:
         """Store a page with its marks."""
@@ -292,6 +321,10 @@ class PageWriter:
         """Store which rows are sent."""
         for start in range(0, len(codes), _CODES_TOGETHER):
             await self._writer.put("selection", start, compress(codes[start : start + _CODES_TOGETHER], 1))
+
+    async def clear_writes(self) -> None:
+        """Delete what was noted of writes beside the syncs."""
+        await self._writer.delete("write")
 
     async def clear_plan(self) -> None:
         """Delete the plan."""

@@ -76,6 +76,8 @@ async def settle(
                 await writer.write_marks(index, pages, page)
             await asyncio.sleep(0)
         await writer.clear_plan()
+        if about.late is None:  # the plan went by what was noted beside it
+            await writer.clear_writes()
         await writer.write_about(about)
     return about
 

@@ -24,7 +24,11 @@ from tests.campaigns.crash.batch_jobs import (
 from tests.campaigns.crash.controls import CONTROLS, Control
 from tests.campaigns.crash.figures import Figures, read_figures
 from tests.campaigns.crash.holdings import Audience
-from tests.campaigns.crash.sync_jobs import create_audience_sync_job, create_catalog_sync_job
+from tests.campaigns.crash.sync_jobs import (
+    create_audience_sync_job,
+    create_catalog_sync_job,
+    create_sync_beside_removals_job,
+)
 from tests.campaigns.crash.trial import Job, Setting, Trial, find_folder, run_trial
 
 __all__ = ["KINDS", "SHARED_KINDS", "count_repeats", "run_campaign", "run_controls", "run_job"]
@@ -35,10 +39,12 @@ KINDS: Mapping[str, Callable[[int, Path, Options], Job]] = {
     "products": create_products_job,
     "sync": create_audience_sync_job,
     "catalog sync": create_catalog_sync_job,
+    "sync beside removals": create_sync_beside_removals_job,
     "shared upload": create_upload_job,
     "shared removal": create_removal_job,
     "shared products": create_products_job,
     "shared sync": create_audience_sync_job,
+    "shared sync beside removals": create_sync_beside_removals_job,
     "shared catalog sync": create_catalog_sync_job,
 }
 SHARED_KINDS = [kind for kind in KINDS if kind.startswith("shared ")]

@@ -10,6 +10,7 @@ from svc_async.batch.journal.journal import JournalLedger
 from svc_async.batch.lane import Command, Event, Lane, Resumed
 from svc_async.lists.operations import ListDestination
 from svc_async.sync.audience import AudienceTarget
+from svc_async.sync.beside import WriteNotes
 from svc_async.sync.pages import compare
 from svc_async.sync.pages.marks import DOUBT, Action, Decision, decide
 from svc_async.sync.state import SyncState
@@ -105,6 +106,14 @@ def _sync_at_once() -> None:
     change(SyncState, "find_rest", lambda *_: 0.0)
 
 
+def _note_nothing() -> None:
+    async def pass_over(*_: Any) -> None:
+        pass
+
+    change(WriteNotes, "intend", pass_over)
+    change(WriteNotes, "check_sendable", lambda _: None)
+
+
 def _take_any_source() -> None:
     async def accept(*_: Any) -> None:
         pass
@@ -158,6 +167,9 @@ CONTROLS: Mapping[str, Control] = {
         _sync_at_once,
         kills=6,
         rests=False,
+    ),
+    "notes of removals": Control(
+        "sync beside removals", Options(limits=False, keys=30, share=0.0, changes=0.0, nights=4), _note_nothing
     ),
     "check before the bytes of a job": Control(
         "shared upload",

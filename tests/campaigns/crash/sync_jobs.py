@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from tests.campaigns.crash.model import Allowed, Damage, compare
 from tests.campaigns.crash.service import Service
 from tests.campaigns.crash.world import World
 
-__all__ = ["SyncJob", "create_audience_sync_job", "create_catalog_sync_job"]
+__all__ = ["SyncJob", "create_audience_sync_job", "create_catalog_sync_job", "create_sync_beside_removals_job"]
 
 _ADDRESS = "address-"
 """Begins the names of people whose only identifier is an e-mail address."""
+_REMOVALS = 0.5
+"""The share of the lives that remove people beside the syncs, where any do."""
 _SIZES = JobSizes(slice_rows=8, partition_rows=24)
 
 StateOpener = Callable[[], AbstractAsyncContextManager[StateLocation]]
@@ -47,11 +50,13 @@ class SyncJob:
     strangers: Mapping[str, str]
     describe: Callable[[str, int], str]
     read_state: Callable[[], Mapping[str, str]]
+    remove: Callable[[Session, StateLocation, Snapshot], Any] | None = None
     snapshot: dict[str, int] = attrs.field(factory=dict)
     ended: bool = False
     problems: list[str] = attrs.field(factory=list)
     _versions: int = 0
     _began: bool = False
+    _removes: bool = False
 
     def next_step(self) -> Step | None:
         """Return what is next; the file may have changed since the last run."""
@@ -60,12 +65,15 @@ class SyncJob:
         if self.nights and (not self._began or self.dice.random() < self.changes):
             self._change_file()
         self._began = True
-        snapshot = {**self.snapshot}
-        return lambda session: self._run(session, snapshot)
+        self._removes = bool(self.remove and self.nights and self.snapshot and self.dice.random() < _REMOVALS)
+        if self.remove is None or not self._removes:
+            return partial(self._run, self.run, {**self.snapshot})
+        names = self.dice.sample([*self.snapshot], self.dice.randint(1, max(1, len(self.snapshot) // 4)))
+        return partial(self._run, self.remove, {name: self.snapshot[name] for name in names})
 
-    async def _run(self, session: Session, snapshot: Snapshot) -> Any:
+    async def _run(self, work: Callable[..., Any], people: Snapshot, session: Session) -> Any:
         async with self.state() as state:
-            return await self.run(session, state, snapshot)
+            return await work(session, state, people)
 
     def _change_file(self) -> None:
         """Add, change and remove people or products."""
@@ -85,6 +93,8 @@ class SyncJob:
             self.ended = True
             return
         report = result["report"]
+        if self._removes:
+            return
         for part in ("sent", "removed"):
             counts = report[part]
             settled = counts["accepted"] + counts["coalesced"] + counts["failed"]
@@ -163,7 +173,12 @@ class _People:
         return {names.get(first[1], first[1]): _describe(held) for first, held in audience.people.items()}
 
 
-def create_audience_sync_job(seed: int, folder: Path, options: Options) -> SyncJob:
+def create_sync_beside_removals_job(seed: int, folder: Path, options: Options) -> SyncJob:
+    """Return syncs of an audience as `create_audience_sync_job`, and between them removals of some of its people."""
+    return create_audience_sync_job(seed, folder, options, removes=True)
+
+
+def create_audience_sync_job(seed: int, folder: Path, options: Options, *, removes: bool = False) -> SyncJob:
     """Return syncs of an audience, in which people change their identifiers, and share them."""
     dice = random.Random(seed)
     audience = Audience(adds=True)
@@ -186,11 +201,18 @@ def create_audience_sync_job(seed: int, folder: Path, options: Options) -> SyncJ
         members = [people.write(name, version) for name, version in snapshot.items()]
         return await users.sync(members, state=state, users_per_operation=per_operation, **call)
 
+    async def remove(session: Session, state: StateLocation, chosen: Snapshot) -> Any:
+        users = attrs.evolve(session.account("a").custom_audience(name).users, limits=limits, sizes=_SIZES)
+        members = [people.write(name, version) for name, version in chosen.items()]
+        settings = {key: value for key, value in call.items() if key != "max_removal_share"}
+        return await users.remove(members, state=state, users_per_operation=per_operation, **settings)
+
     return SyncJob(
         service=options.create_service(World(), audience, dice),
         state=_open_state(folder, options),
         dice=dice,
         run=run,
+        remove=remove if removes else None,
         names=names,
         nights=options.nights or dice.randint(1, 4),
         changes=options.changes,
