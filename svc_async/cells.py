@@ -5,15 +5,21 @@ same whichever it came from, and imports none of these libraries.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from operator import index
+from typing import TypeGuard
 from uuid import UUID
 
-__all__ = ["NOTHINGS", "is_missing", "is_rounded", "stands_for_nothing", "to_text"]
+__all__ = ["NOTHINGS", "holds_several", "is_missing", "is_rounded", "stands_for_nothing", "to_text"]
 
 _MAX_BITS = 256
 """Of an integer; Python writes those of more than 4,300 digits only on request."""
+
+
+def holds_several(value: object) -> TypeGuard[Collection[object]]:
+    """Return whether a value is a list of values, or another collection of them, and not one value, such as bytes."""
+    return isinstance(value, Collection) and not isinstance(value, str | bytes | bytearray | memoryview | Mapping)
 
 
 def is_missing(value: object) -> bool:
@@ -68,7 +74,7 @@ _is_error_value = re.compile(
     r"|err:[0-9]{3}",  # of LibreOffice
     re.IGNORECASE,
 ).fullmatch
-_has_no_word = re.compile(r"\W*").fullmatch
+_is_one_mark = re.compile(r"(\W)\1*").fullmatch  # -, ???, ####
 _is_rounded = re.compile(
     r"[+-]?[0-9]+(?:[.,]0{1,2}|[.,][0-9]+[eE]\+?[0-9]{1,3}|[eE]\+[0-9]{1,3})"  # 12e10 may be an id
 ).fullmatch
@@ -80,7 +86,7 @@ def stands_for_nothing(text: str) -> bool:
     It is compared without case and surrounding blanks. Blank text stands for nothing as well.
     """
     text = text.strip()
-    return text.lower() in NOTHINGS or _is_error_value(text) is not None or _has_no_word(text) is not None
+    return not text or text.lower() in NOTHINGS or bool(_is_error_value(text) or _is_one_mark(text))
 
 
 def is_rounded(text: str) -> bool:

@@ -1,11 +1,12 @@
 """Tables of users: rows, or columns, which spare the tuple for each row."""
 
-from collections.abc import AsyncIterable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import attrs
 
+from svc_async.cells import holds_several
 from svc_async.errors import InvalidArgument
 
 __all__ = ["ColumnSlicer", "ColumnarRows", "Columns", "Rows", "join_values", "slice_columns"]
@@ -71,13 +72,7 @@ def join_values(values: Iterable[object]) -> object:
     present = [value for value in values if not (value is None or (isinstance(value, str) and not value.strip()))]
     if len(present) < 2:  # noqa: PLR2004 - a single value needs no list
         return present[0] if present else None
-    return [
-        each
-        for value in present
-        for each in (
-            value if isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping) else (value,)
-        )
-    ]
+    return [each for value in present for each in (value if holds_several(value) else (value,))]
 
 
 class ColumnSlicer:

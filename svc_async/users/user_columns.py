@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import accumulate, chain, compress
-from math import isnan
 from operator import not_, or_
 from struct import unpack
 from types import MappingProxyType, NoneType
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from svc_async.cells import holds_several, is_missing, to_text
 from svc_async.users.identifiers import (
     DIGEST_SIZE,
     IDENTIFIERS,
@@ -42,12 +42,11 @@ MAX_VALUES = 5_000
 SEPARATOR = '","'
 """Between two tokens of one identifier; no token contains it, since quotes inside are escaped."""
 
-_MAX_BITS = 256
-"""Of an integer; Python writes those of more than 4,300 digits only on request."""
 _RETRY_ROWS = 8
 """Rows that are encoded one by one when a value among them is not plain."""
 _REFUSED_SHARE = 16
 """One in so many values may need a closer look; if more do, blanks around them are the likely reason."""
+_NOT_TEXT = "must be text or a whole number, or several of them"
 _TEXT_OR_NONE = {str, NoneType}
 T = TypeVar("T")
 
@@ -136,7 +135,7 @@ def _group(values: Sequence[T], counts: Sequence[int], join: Callable[[Iterable[
     return [take() if count == 1 else join([take() for _ in range(count)]) if count else nothing for count in counts]
 
 
-def _is_missing(value: object) -> bool:
+def _is_empty(value: object) -> bool:
     """Return whether a value is None or empty text, so that it needs no closer look."""
     return value is None or (isinstance(value, str) and not value)
 
@@ -162,21 +161,22 @@ def tokenize_value(
 
 
 def _list_texts(value: object) -> Iterable[str]:
-    if isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping):
-        if len(value) > MAX_VALUES:
-            raise InvalidIdentifier(f"must have at most {MAX_VALUES:,} values")
-        return [text for element in value if (text := _to_text(element))]
-    return (_to_text(value),)
+    if not holds_several(value):
+        return (_parse_text(value),)
+    try:
+        count = len(value)
+    except TypeError:  # an array of numpy without dimensions
+        raise InvalidIdentifier(_NOT_TEXT) from None
+    if count > MAX_VALUES:
+        raise InvalidIdentifier(f"must have at most {MAX_VALUES:,} values")
+    return [text for element in value if (text := _parse_text(element))]
 
 
-def _to_text(value: object) -> str:
-    if value is None or (isinstance(value, float) and isnan(value)):  # NaN is how pandas writes a missing value
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MAX_BITS:
-        return str(value)
-    raise InvalidIdentifier("must be text, or several texts")
+def _parse_text(value: object) -> str:
+    text = "" if is_missing(value) else to_text(value)
+    if text is None:
+        raise InvalidIdentifier(_NOT_TEXT)
+    return text
 
 
 def encode_column(identifier: Identifier, values: Sequence[Any], problems: dict[int, InvalidValue]) -> Column:
@@ -193,7 +193,7 @@ def encode_column(identifier: Identifier, values: Sequence[Any], problems: dict[
 
 
 def _escape_column(identifier: PartnerId, values: Sequence[Any], problems: dict[int, InvalidValue]) -> Column:
-    tokens = _escape_plain(identifier, [value for value in values if not _is_missing(value)])
+    tokens = _escape_plain(identifier, [value for value in values if not _is_empty(value)])
     if tokens is not None:
         counts: Sequence[int] = bytes(map(bool, values))
     else:
@@ -228,7 +228,7 @@ def _hash_column(identifier: HashedIdentifier, values: Sequence[Any], problems: 
         texts = list(compress(values, taken))
         found = _hash_texts(identifier, texts, len(texts) // _REFUSED_SHARE)
         if found is None:  # blanks around them are the likely reason
-            found = _hash_texts(identifier, list(map(str.strip, texts)), len(texts) // 2, trimmed=True)
+            found = _hash_texts(identifier, list(map(str.strip, texts)), len(texts) // 2)
         found = found or HashedTexts(b"", range(len(texts)))
     if all_seen and not found.refused:
         return Column.make(found.digests, taken)
@@ -238,16 +238,14 @@ def _hash_column(identifier: HashedIdentifier, values: Sequence[Any], problems: 
             taken[rows[index]] = False
     others: dict[int, Sequence[str]] = {}
     for row in compress(range(len(values)), map(not_, taken)):
-        if not _is_missing(values[row]) and (tokens := tokenize_value(identifier, values[row], row, problems)):
+        if not _is_empty(values[row]) and (tokens := tokenize_value(identifier, values[row], row, problems)):
             others[row] = tokens
     return _insert(found.digests, taken, others)
 
 
-def _hash_texts(
-    identifier: HashedIdentifier, texts: Sequence[Any], most_refused: int, *, trimmed: bool = False
-) -> HashedTexts | None:
+def _hash_texts(identifier: HashedIdentifier, texts: Sequence[Any], most_refused: int) -> HashedTexts | None:
     try:
-        return identifier.hash_all(texts, most_refused=most_refused, trimmed=trimmed)
+        return identifier.hash_all(texts, most_refused=most_refused)
     except (TypeError, UnicodeEncodeError):  # not text, or not valid Unicode
         return None
 
@@ -337,8 +335,16 @@ class UserColumns:
 
 def combine_present(columns: Mapping[str, Column]) -> bytes:
     """Return a byte for each row; bit i says whether it has the i-th identifier."""
+    if all(column.counts is None for column in columns.values()):
+        return _mark_all(tuple(columns)) * len(next(iter(columns.values())))
     present = [int.from_bytes(column.present) << _ORDER.index(name) for name, column in columns.items()]
     return reduce(or_, present).to_bytes(len(next(iter(columns.values()))))
+
+
+@lru_cache
+def _mark_all(names: tuple[str, ...]) -> bytes:
+    """Return the byte of a row that has all of these identifiers."""
+    return bytes([sum(1 << _ORDER.index(name) for name in names)])
 
 
 @lru_cache

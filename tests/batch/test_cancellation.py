@@ -16,7 +16,7 @@ from svc_async.lists.audience_users import AudienceUsers
 from tests.support.fake_service import LOST, FakeService, Outcome, adds_up
 from tests.support.properties import FEWER
 
-ROWS = [{"partner_user_id": f"p{number % 40}", "svc_id": str(number)} for number in range(120)]
+ROWS = [{"partner_user_id": f"p{number % 40}", "svc_id": str(number + 1)} for number in range(120)]
 LAST = {row["partner_user_id"]: sha256(row["svc_id"].encode()).hexdigest() for row in ROWS}
 
 TURNS = st.integers(0, 300)

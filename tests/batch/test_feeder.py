@@ -50,7 +50,7 @@ async def test_a_source_that_fails_loses_no_row(users: AudienceUsers, source: An
 
 @pytest.mark.parametrize("lanes", [1, 3, 200])
 async def test_rows_of_one_key_arrive_in_their_order(users: AudienceUsers, service: FakeService, lanes: int) -> None:
-    rows = [{"partner_user_id": f"p{n % 40}", "svc_id": str(n)} for n in range(400)]
+    rows = [{"partner_user_id": f"p{n % 40}", "svc_id": str(n + 1)} for n in range(400)]
     faults = itertools.cycle([None, None, make_error(503), REFUSED, None, LOST])
 
     def fail_sometimes(_: list[Any]) -> None:

@@ -22,7 +22,7 @@ from tests.support.errors import has
 from tests.support.fake_catalog import FakeCatalog, product
 from tests.support.fake_service import FakeService
 
-IDS = [str(number) for number in range(30)]
+IDS = [str(number) for number in range(1, 31)]
 Write = Callable[[Path], object]
 
 

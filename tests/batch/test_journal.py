@@ -154,7 +154,7 @@ async def test_unsettled_rows_that_are_not_read_again_yet_stay_unsettled(place: 
 
 @FEW
 async def test_superseded_rows_of_a_request_that_was_halved_are_counted_once(place: Place, few: bool) -> None:
-    rows = [{"partner_user_id": f"p{n % 3}", "svc_id": f"{n % 3}"} for n in range(24)]
+    rows = [{"partner_user_id": f"p{n % 3}", "svc_id": f"1{n % 3}"} for n in range(24)]
     for commit in place.choose(1, 20, few=few):
         journal = place.journal(f"{commit}")
         service = FakeService()
@@ -403,7 +403,7 @@ async def test_any_faults_and_any_kills_leave_the_last_of_each_key(  # noqa: PLR
     }
     service.script = {number: outcome for number, each in enumerate(outcomes, 1) if (outcome := errors[each])}
     rows = [
-        {"partner_user_id": f"p{key}", "svc_id": str(number % values)} if key else {"email": "no"}
+        {"partner_user_id": f"p{key}", "svc_id": str(number % values + 1)} if key else {"email": "no"}
         for number, key in enumerate(keys)
     ]
     how: dict[str, Any] = {"users_per_operation": per_operation, "concurrency": lanes, "retry_delays": [0] * 9}

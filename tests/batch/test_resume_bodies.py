@@ -20,7 +20,7 @@ def make_digests(number: int) -> Member:
 
 
 def make_gaps(number: int) -> Member:
-    row = {"svc_id": f"{number}", "email": f"user{number}@example.org", "handle": f"user{number}"}
+    row = {"svc_id": f"1{number}", "email": f"user{number}@example.org", "handle": f"user{number}"}
     return {name: value for bit, (name, value) in enumerate(row.items()) if (number % 7 + 1) >> bit & 1}
 
 
@@ -31,7 +31,7 @@ def make_text(number: int) -> Member:
 def make_both(number: int) -> Member:
     """Return a member that is stored as text in some slices, and with others in one request."""
     emails = [f"user{number}@example.org", f"also{number}@example.org"]
-    return {"svc_id": f"{number}", "email": emails[: number // 5 % 2 + 1]}
+    return {"svc_id": f"1{number}", "email": emails[: number // 5 % 2 + 1]}
 
 
 MAKERS = [make_digests, make_gaps, make_text, make_both]

@@ -24,7 +24,7 @@ def test_the_demo_as_one_object(call: Call) -> None:
     assert result["rows"] == 2000 == result["accepted"] + result["coalesced"] + result["failed"]
     assert result["faults_survived"] == ["503", "lost answer"]
     assert result["equal"] is True
-    assert len(result["failed_by_reason"]) == 3
+    assert len(result["failed_by_reason"]) == 4
 
 
 async def test_the_demo_fails_if_the_sandbox_holds_something_else(capfd: pytest.CaptureFixture[str]) -> None:

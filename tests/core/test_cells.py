@@ -87,7 +87,7 @@ def test_texts_that_stand_for_nothing_are_recognised(text: str) -> None:
     assert stands_for_nothing(text)
 
 
-@pytest.mark.parametrize("text", ["nancy", "#1", "a-b", "0", "_", "nulls", "#ann", "Error:508", "ж"])
+@pytest.mark.parametrize("text", ["nancy", "#1", "a-b", "0", "_", "nulls", "#ann", "-.", '","', "Error:508", "ж"])
 def test_other_texts_stand_for_themselves(text: str) -> None:
     assert not stands_for_nothing(text)
 

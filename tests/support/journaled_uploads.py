@@ -30,7 +30,9 @@ def create_users(service: FakeService, audience: str = "c1", *, operations: int 
 def make_repeated_rows(count: int = 60, keys: int = 12, seed: int = 1) -> list[Row]:
     """Return rows of a few keys, in which each key has several values."""
     dice = random.Random(seed)
-    return [{"partner_user_id": f"p{dice.randrange(keys)}", "svc_id": str(dice.randrange(count))} for _ in range(count)]
+    return [
+        {"partner_user_id": f"p{dice.randrange(keys)}", "svc_id": str(dice.randrange(count) + 1)} for _ in range(count)
+    ]
 
 
 def hash_id(row: Row) -> str:

@@ -167,7 +167,7 @@ async def test_wrong_columns_are_refused_before_anything_is_read(
 async def test_a_job_begun_with_rows_is_resumed_with_their_columns(
     tmp_path: Path, give: Callable[[list[Any]], Any]
 ) -> None:
-    rows = [(f"user{number % 20}@example.org", str(number)) for number in range(60)]
+    rows = [(f"user{number % 20}@example.org", str(number)) for number in range(1, 61)]
     service, journal = FakeService(clock=MachineClock(), latency=1), tmp_path / "journal"
     job = asyncio.create_task(upload(service, Rows(NAMES, give(rows)), journal))
     await wait_until(lambda: len(service.bodies) > 3)

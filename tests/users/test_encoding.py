@@ -1,8 +1,10 @@
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from hashlib import sha256
 from math import nan
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -60,7 +62,7 @@ def test_the_key_is_the_first_identifier_in_the_documented_order() -> None:
 
     assert list(IDENTIFIERS) == order
 
-    values = ["p", "1", "a@b.de", "+11234567890", "h", "9774d56d682e549c"]
+    values = ["p", "1", "a@b.de", "+12125550101", "h", "9774d56d682e549c"]
     member = dict(zip(order, values, strict=True))
     for name, value in zip(order, values, strict=True):
         alone, together = encode({name: value}), encode(member)
@@ -78,6 +80,9 @@ def test_the_key_is_the_first_identifier_in_the_documented_order() -> None:
         ({"email": ["a@b.de", "nobody"]}, "email"),
         ({"email": 1.5}, "email"),
         ({"email": b"a@b.de"}, "email"),
+        ({"svc_id": bytearray(b"a")}, "svc_id"),
+        ({"svc_id": memoryview(b"a")}, "svc_id"),
+        ({"svc_id": 12.0}, "svc_id"),
         ({"email": True}, "email"),
         ({"email": {"a": "b"}}, "email"),
         ({"Email": "a@b.de"}, "must"),
@@ -108,7 +113,26 @@ def test_records_are_members_too() -> None:
 
 
 def test_whole_numbers_are_encoded_as_their_digits() -> None:
-    assert users(encode({"svc_id": 12})) == [{"svc_id": [hashed("12")]}]
+    assert users(encode({"svc_id": 12}, {"svc_id": Decimal(13)})) == [
+        {"svc_id": [hashed(each)]} for each in ("12", "13")
+    ]
+
+
+def test_an_id_of_uuid_is_its_text() -> None:
+    assert users(encode({"partner_user_id": UUID(int=5)})) == [{"partner_user_id": [str(UUID(int=5))]}]
+
+
+@pytest.mark.long("imports numpy and pandas")
+def test_values_of_numpy_and_pandas_are_what_they_say() -> None:
+    import numpy as np  # noqa: PLC0415 - for this only
+    import pandas as pd  # noqa: PLC0415 - for this only
+
+    members = [{"email": np.str_("a@b.de"), "svc_id": np.int64(12)}, {"email": pd.NA, "svc_id": [np.uint8(7), pd.NaT]}]
+    assert users(encode(*members)) == [
+        {"svc_id": [hashed("12")], "email": [hashed("a@b.de")]},
+        {"svc_id": [hashed("7")]},
+    ]
+    assert list(encode({"svc_id": np.array(7.5)}, {"svc_id": np.float64(7)}, {"svc_id": np.True_}).invalid) == [0, 1, 2]
 
 
 def test_rows_of_a_table_are_encoded_like_mappings() -> None:

@@ -238,7 +238,7 @@ class _PeopleRows:
         rows = []
         for number in range(count):
             name = f"{POISON if dice.random() < 0.02 else prefix}{dice.randrange(keys)}"
-            value = str(number if unique else dice.randrange(3))
+            value = str((number if unique else dice.randrange(3)) + 1)
             rows.append(("Delete", name, "") if dice.random() < deletes else ("Update", name, value))
         invalid = frozenset(position for position in range(count) if dice.random() < 0.02)
         return cls(rows, invalid)
