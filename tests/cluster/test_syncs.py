@@ -275,12 +275,13 @@ def counts(report: SyncReport) -> Sequence[tuple[int, ...]]:
 
 
 def make_night(source: random.Random) -> Sequence[Sequence[Row]]:
-    """Return rows for several files: people who come again, also with another phone number, and rows that fail."""
+    """Return rows for several files: people who come again, also without their phone number, and rows that fail."""
+    phone = f"+4930{1000000 + source.randrange(3)}"
 
     def make_row() -> Row:
         number = source.randrange(60)
         emails = [mail(number)] * 8 + ["nobody", ""]
-        return source.choice(emails), source.choice(["", f"+4930{1000000 + source.randrange(3)}", "no phone"])
+        return source.choice(emails), source.choice(["", phone, "no phone"])
 
     return [[make_row() for _ in range(source.randrange(1, 60))] for _ in range(3)]
 
