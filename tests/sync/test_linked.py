@@ -146,6 +146,7 @@ async def test_in_the_end_an_audience_is_its_file(audience: Audience, seed: int)
     people: list[Person] = []
     for night in range(8):
         people = [each for each in people if dice.random() < 0.7] + [draw(dice) for _ in range(dice.randrange(4))]
+        people = leave_out_clashing(people)
         is_last = night == 7
         if not is_last and dice.random() < 0.5:
             place = audience.sandbox.faults.on(path=USERS).nth(dice.randrange(1, 4))
@@ -158,6 +159,19 @@ async def test_in_the_end_an_audience_is_its_file(audience: Audience, seed: int)
             assert not is_last
         audience.sandbox.faults.clear()
     assert audience.members == expect(*people)
+
+
+def leave_out_clashing(people: Sequence[Person]) -> list[Person]:
+    """Return people of whom at most two who differ have one key; a sync refuses more."""
+    found: dict[object, set[Person]] = {}
+    kept: list[Person] = []
+    for person in people:
+        email, phone, partner = person
+        different = found.setdefault(partner or email or phone, set())
+        if person in different or len(different) < 2:
+            different.add(person)
+            kept.append(person)
+    return kept
 
 
 def draw(dice: random.Random) -> Person:
