@@ -92,8 +92,8 @@ class About:
 
 def describe_about(about: About) -> tuple[str, int, int, int, float | None, str | None]:
     """Return the value of the record `about`."""
-    late = (None, None) if about.late is None else (about.late.monotonic, about.late.boot)
-    return about.target, about.pages, about.rows, about.expires, *late
+    monotonic, boot = (None, None) if about.late is None else (about.late.monotonic, about.late.boot)
+    return about.target, about.pages, about.rows, about.expires, monotonic, boot
 
 
 def describe_written(written: WrittenIdentifiers, *, adds: bool) -> tuple[bool, bytes, bytes, bytes, bytes]:
