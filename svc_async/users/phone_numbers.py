@@ -17,7 +17,7 @@ _TYPES = (
     *("personal_number", "voip", "pager", "uan", "voicemail"),
 )
 """What a number of a country may be, as the library's metadata name it."""
-_MINUS = "\u2212"
+_MINUS, _WIDE_PLUS = "\u2212", "\uff0b"
 _EXTENSION_WORDS = {
     "anexo",
     "ext",
@@ -36,7 +36,7 @@ _split_at_words = re.compile(r"([^\W\d_]+)").split
 
 
 def plain_characters(text: str) -> str:
-    """Return a text without invisible characters, its dashes and blanks in ASCII."""
+    """Return a text without invisible characters, its digits, dashes and blanks in ASCII, and its plus sign."""
     return text if text.isascii() else "".join(map(_plain_character, text))
 
 
@@ -46,6 +46,10 @@ def _plain_character(character: str) -> str:
         return ""
     if category == "Pd" or character == _MINUS:
         return "-"
+    if category == "Nd":  # a digit of any script
+        return str(unicodedata.decimal(character))
+    if character == _WIDE_PLUS:
+        return "+"
     return " " if category == "Zs" else character
 
 
