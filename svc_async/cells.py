@@ -19,7 +19,12 @@ _MAX_BITS = 256
 
 def holds_several(value: object) -> TypeGuard[Collection[object]]:
     """Return whether a value is a list of values, or another collection of them, and not one value, such as bytes."""
-    return isinstance(value, Collection) and not isinstance(value, str | bytes | bytearray | memoryview | Mapping)
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Collection):
+        return False
+    try:
+        return len(value) >= 0
+    except TypeError:  # an array of numpy without dimensions
+        return False
 
 
 def is_missing(value: object) -> bool:
@@ -32,6 +37,8 @@ def is_missing(value: object) -> bool:
         differs = value != value  # noqa: PLR0124 - NaN and NaT differ from themselves
     except ArithmeticError:  # a signalling NaN of decimal
         return True
+    except Exception:  # noqa: BLE001 - whatever a value raises that cannot be compared
+        return False
     try:
         return bool(differs)
     except TypeError:  # pandas.NA != pandas.NA is pandas.NA, which is neither true nor false

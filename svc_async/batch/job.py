@@ -209,7 +209,7 @@ class Job:
             raise InvalidArgument("state", f"must not be given for this job: {self.title}")
         if self.cluster is not None:
             raise InvalidArgument(
-                "state", "must not be given with cluster=: the state would know nothing of the workers"
+                "state", "must not be given with cluster=: it would know nothing of what the workers send"
             )
 
     @property

@@ -96,7 +96,8 @@ class ListStateOptions(TypedDict, total=False):
     state: StateLocation | None
     """The state of the syncs of this audience: the path of its file, or the `SharedState`. What is sent is noted there
     first, so that the next sync repairs it for everybody in its source; without it, the next sync knows nothing of it.
-    A sync that runs keeps the state, so that this job is refused."""
+    A file belongs to one job at a time: while a sync runs, this one is refused. In a `SharedState` it ends the sync.
+    Lists that cannot be synced refuse it."""
 
 
 class StreamOptions(JobOptions, JournalOptions, total=False):

@@ -49,8 +49,8 @@ class Plan:
             without a key.
         repeated: rows of the snapshot with the key of a later one, which counts; with `listed` and `invalid_rows`, they
             are all of its rows.
-        clashing: rows of the snapshot of which three or more have one key and other contents; they are among
-            `invalid_rows`, and nothing is sent.
+        clashing: rows of the snapshot whose key three rows with different contents have; they are among `invalid_rows`,
+            and nothing is sent.
         clashing_key: the identifier or the attribute that is the key of the first of these rows.
         kept: rows that were on the list and are not in the snapshot, but are not removed: it has rows whose key cannot
             be read, and each may be one of these.

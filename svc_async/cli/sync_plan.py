@@ -154,6 +154,9 @@ async def open_state(job: Job, session: Session, options: RunFlags) -> AsyncGene
         host = profiles.find(options.profile).endpoints.ads_url
         name = f"{job.target.kind} {account}{job.target.list_id} at {host}"
         path = state_folder() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
+        if job.operation != "sync" and job.cluster is not None:
+            yield None  # the state would know nothing of what the workers send
+            return
         if job.operation != "sync":
             is_shared = session.state is not None and await session.state.has_sync(name)
             yield session.state if is_shared else str(path) if path.exists() else None

@@ -228,7 +228,7 @@ def encode_unchecked(row: object) -> tuple[str, str]:
     """Encode a product, and leave its attributes to the service, but for its id, which says which product it is.
 
     Raises:
-        InvalidRow: it is no product, has no id that keeps its rule, or cannot be written as JSON.
+        InvalidRow: it is not a product, has no id that keeps its rule, or cannot be written as JSON.
     """
     product = normalize_product(row)
     if not isinstance(product, dict):

@@ -221,7 +221,7 @@ def read_sample(file: Input) -> bytes:
 
 
 def describe_unread(sample: bytes) -> str | None:
-    """Return why a file that begins so is no source of rows, and is left out where it is one of several; else None."""
+    """Return why a file that begins so is not a source of rows, and is left out among several; else None."""
     return describe_run_file(sample) if sample else "is empty"
 
 

@@ -203,7 +203,8 @@ class _FeedParser:
         self._fed = 0
         self._path: list[str] = []
         self._namespaces: list[tuple[int, Mapping[str, str]]] = []
-        self._own_namespace = ""
+        self._own_namespaces: Collection[str] = ()
+        """Those of the elements of RSS or Atom in the product: that of its own element, and the default one there."""
         self._qualified: dict[str, str] = {}
         self._item: _Item | None = None
         self._element = self._attribute = ""
@@ -259,21 +260,20 @@ class _FeedParser:
             if declared:
                 self._namespaces.append((len(self._path), declared))
                 self._qualified = {}
-        if not self._path:
-            self._own_namespace = self._find_namespace(element)
-        name = self._qualified.get(element) or self._qualify(element)
-        if not self._path and name not in {"rss", "feed"}:
+        local = element.rpartition(":")[2]
+        if not self._path and local not in {"rss", "feed"}:
             raise self._refuse("is not a merchant feed: the first element must be rss or feed")
         if len(self._path) >= _MAX_DEPTH:
             raise self._refuse("has elements that are nested too deeply")
         if len(element) > _MAX_NAME:
             raise self._refuse(f"has an element whose name is longer than {_MAX_NAME:,} characters")
         if self._item is None:
-            if _ITEMS.get(tuple(self._path)) == name:
+            if _ITEMS.get(tuple(self._path)) == local:
                 self._item, self._length, self._line = _Item(), 0, self._parser.CurrentLineNumber
+                self._own_namespaces, self._qualified = {self._find_namespace(element), self._find_namespace("")}, {}
         elif len(self._path) == self._depth + 1:
-            self._start_attribute(name, attributes)
-        self._path.append(name)
+            self._start_attribute(self._qualified.get(element) or self._qualify(element), attributes)
+        self._path.append(local)
 
     def _find_namespace(self, element: str) -> str:
         """Return the namespace of an element; a prefix that is not declared stands for itself."""
@@ -284,7 +284,7 @@ class _FeedParser:
         """Return the name of an element: without a prefix if it is of RSS or Atom, with `g:` if it is of attributes."""
         prefix, _, name = element.rpartition(":")
         namespace = self._find_namespace(element)
-        if namespace != self._own_namespace:
+        if namespace not in self._own_namespaces:
             name = f"{PREFIX if namespace in _NAMESPACES else f'{prefix}:'}{name}"
         self._qualified[element] = name
         return name

@@ -16,7 +16,6 @@ from svc_async.batch.lane import Lane
 from svc_async.batch.ledger import Ledger
 from svc_async.batch.packing.batch import Batch
 from svc_async.batch.report import Report
-from svc_async.batch.settings import DEFAULTS
 from svc_async.cancellation import in_thread
 from svc_async.clock import Clock
 from svc_async.engine.pipeline import Pipeline
@@ -39,22 +38,22 @@ class WriteNotes(Ledger):
         state: the state.
         clock: the time.
         adds: whether the job may add users, or only removes some.
-        waits: whether the job waits until a request in doubt can take effect no more, before it ends.
     """
 
     state: SyncState
     clock: Clock
     adds: bool
-    waits: bool
     _noted: dict[int, Batch] = attrs.field(factory=dict[int, Batch], init=False)
+    _was_in_doubt: bool = attrs.field(default=False, init=False)
 
     async def intend(self, lane: Lane, _packed: Iterable[Collection[int]], /) -> None:
         """Store the identifiers of the first batch of a lane, unless they are, and that a request is about to be sent.
 
         Raises:
-            SvcError: they could not be stored.
+            SvcError: the identifiers could not be stored.
         """
         batch = lane.queue[0]
+        self._was_in_doubt |= lane.in_doubt
         identifiers = WrittenIdentifiers()
         if self._noted.get(lane.number) is not batch:
             identifiers = await in_thread(lambda: list_identifiers(batch))  # a tenth of a second for five megabytes
@@ -66,8 +65,8 @@ class WriteNotes(Ledger):
         self.state.check_writable(read_clocks(self.clock))
 
     async def finish(self, report: Report, /) -> None:
-        """Note that no request of the job can take effect any more, if that is so."""
-        if self.waits and not report.in_doubt:
+        """Note that no request of the job can take effect any more, if each had an answer that says what it did."""
+        if not (self._was_in_doubt or report.in_doubt or report.failed):
             await self.state.end_writes()
 
 
@@ -77,9 +76,9 @@ def remember_sync(name: str, sender: Pipeline) -> None:
 
 
 def warn_of_syncs(name: str, sender: Pipeline) -> None:
-    """Warn once that users are sent to a list which this session syncs, and that its state will know nothing of it."""
+    """Warn, once for each list, that the state of a list which this session syncs will know nothing of what is sent."""
     if (sender.governor_id, name) in _synced:
-        warn("this list is synced, and its next sync will know nothing of this job: pass state=", stacklevel=2)
+        warn(f"the next sync of {name} will know nothing of this job: pass state=", stacklevel=2)
 
 
 @asynccontextmanager
@@ -102,5 +101,4 @@ async def open_notes(job: Job, name: str, sender: Pipeline, *, adds: bool) -> As
         return
     async with open_sync_state(check_location(job.state), name) as state:
         await state.begin_writes()
-        waits = job.settings.ordered and job.settings.quarantine >= DEFAULTS.quarantine
-        yield WriteNotes(state, sender.clock, adds, waits)
+        yield WriteNotes(state, sender.clock, adds)

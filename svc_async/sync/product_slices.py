@@ -67,7 +67,7 @@ def unpack_products(slices: Iterable[tuple[bytes, range, Sequence[int]]]) -> Ite
 def _complete(product: Any) -> Any:
     """Return a product as it is sent, with an empty text for each optional attribute that it lacks.
 
-    So the service has nothing of it that the source does not have, and a blank value is no change of a missing one.
+    So the service has nothing of it that the source does not have, and a blank value and a missing one are the same.
     """
     normal = product if isinstance(product, UnparsedRow) else normalize_product(product)
     return {**CLEARED, **normal} if type(normal) is dict else normal

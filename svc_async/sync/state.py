@@ -3,8 +3,9 @@
     whole snapshot → spill → compare page by page → Plan → begin → requests, outcomes → settle
 
 The rows are packed in pages, which are compared and written as a whole, so memory stays flat whatever their number. A
-comparison writes nothing. `begin` marks all that is planned as in doubt, in one transaction: from then on the state is
-true whatever happens, and outcomes only make it more certain.
+comparison stores nothing of the snapshot; it only marks rows that were named beside the syncs. `begin` marks all that
+is planned as in doubt, in one transaction: from then on the state is true whatever happens, and outcomes only make it
+more certain.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
@@ -191,7 +193,7 @@ class SyncState:
         on_settled: OnPage = _ignore_page,
         on_compared: OnPage = _ignore_page,
     ) -> Plan:
-        """Return what a whole snapshot changes; nothing of it is stored until `begin`. Other tasks run between entries.
+        """Return what a whole snapshot changes; it is stored by `begin` only. Other tasks run between entries.
 
         What an earlier run left is settled first. If several rows have the same key, the last one counts.
 
@@ -219,7 +221,7 @@ class SyncState:
             late=self.find_rest(now, quarantine) > 0,
         )
         if await self._records.count_writes():
-            await doubt_written_rows(self._records, self._about.pages, late=rules.late)
+            await doubt_written_rows(self._records, self._about.pages, rules)
         with report_unwritable(self.folder):
             comparison = Comparison(Spill(self.folder, rows=self._about.rows), Blobs(self.folder), rules)
             self._comparison = comparison
@@ -291,9 +293,10 @@ class SyncState:
         """Return whether the list has a row to send with another content; it may be asked until `begin`."""
         return self._comparison is not None and self._comparison.changes.codes[position] > 0
 
-    def find_clashing(self) -> Sequence[tuple[int, int]]:
-        """Return the positions and the kinds of rows that have one key with three contents or more, until `begin`."""
-        return [] if self._comparison is None else sorted(self._comparison.clashing)
+    def find_clashing(self) -> Iterator[tuple[int, int]]:
+        """Yield the positions and the kinds of rows that have one key with three contents or more, until `begin`."""
+        kinds = b"" if self._comparison is None else self._comparison.clashing
+        return ((position, kind) for position, kind in enumerate(kinds) if kind)
 
     def find_rest(self, now: ClockReading, quarantine: float) -> float:
         """Return for how many seconds requests of earlier runs may still take effect."""
@@ -354,9 +357,9 @@ class SyncState:
             self._about = attrs.evolve(self._about, late=now.note)
             changes: dict[Key, bytes | None] = {("about", 1): encode(describe_about(self._about))}
             if written:
-                self._writes += 1
-                changes["write", self._writes] = encode(describe_written(written, adds=adds))
-            await self._store.commit(changes)
+                changes["write", self._writes + 1] = encode(describe_written(written, adds=adds))
+            await self._store.commit(changes)  # the next number only if this one is stored
+            self._writes += bool(written)
             self._noted_at = now.boottime
 
     def check_writable(self, now: ClockReading) -> None:
@@ -429,9 +432,8 @@ class SyncState:
             comparison.listed += delta.listed
             present += delta.present
             late_removals |= delta.late_removals
-            comparison.clashing += delta.clashing
+            comparison.keep_clashing(delta)
             removals.update(delta.count_removals())
-        comparison.selection.add((position for position, _ in comparison.clashing), "now")
         writes = await self._records.count_writes()
         if comparison.is_linked and (removals.total() or writes):
             found["linked"] = await select_linked(comparison, self._records, pages, find_linked)
@@ -493,7 +495,7 @@ def _build_plan(comparison: Comparison, found: Counter[Reason], present: int, re
         waiting_removals=removals["later"],
         waiting_upserts=selection.count("later"),
         linked=found["linked"],
-        clashing=len(comparison.clashing),
+        clashing=len(comparison.clashing) - comparison.clashing.count(0),
     )
 
 

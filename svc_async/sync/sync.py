@@ -250,11 +250,13 @@ class Sync:
 
     def _tell_clashing(self) -> str | None:
         """Report the rows that have one key and nothing else in common; return what the key of the first is."""
-        clashing = [(position, self.target.name_key(kind)) for position, kind in self.state.find_clashing()]
-        for position, name in clashing:
+        first: str | None = None
+        for position, kind in self.state.find_clashing():
+            name = self.target.name_key(kind)
+            first = first or name
             failure = Failure(position, f"{name} is that of other rows, which differ", "REPEATED_KEY", name)
             notify(self.observers.on_failure, self.target.snapshot.locate(failure))
-        return clashing[0][1] if clashing else None
+        return first
 
     async def _read(self) -> AsyncIterator[Entries]:
         """Read the rows of the source, and keep them as they are sent."""

@@ -95,6 +95,21 @@ FOREIGN = [
 ]
 
 
+@pytest.mark.parametrize(
+    "feed",
+    [
+        '<rss {g}><channel xmlns="http://www.w3.org/2005/Atom"><item>{item}</item></channel></rss>',
+        '<rss xmlns="urn:x" {g}><channel xmlns=""><item>{item}</item></channel></rss>',
+        '<rss xmlns="urn:x" {g}><channel><item xmlns="">{item}</item></channel></rss>',
+        '<a:feed xmlns:a="urn:atom" {g}><a:entry>{item}</a:entry></a:feed>',
+    ],
+    ids=["channel", "reset by the channel", "reset by the item", "prefixed root"],
+)
+def test_products_are_found_in_whatever_namespace_a_feed_has(write: Write, feed: str) -> None:
+    content = feed.format(g='xmlns:g="http://base.google.com/ns/1.0"', item=f"<g:id>1</g:id>{BOOTS}")
+    assert list(open_feed(write(content)).products()) == [{"id": "1", "title": "Boots", "color": "red"}]
+
+
 @pytest.mark.parametrize(("root", "item"), FOREIGN)
 async def test_elements_of_other_namespaces_are_none_of_a_product(write: Write, root: str, item: str) -> None:
     feed = open_feed(write(f"{root}<channel><item><g:id>1</g:id>{item}</item></channel></rss>"))

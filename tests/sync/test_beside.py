@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 
 from svc_async import BatchError, InvalidArgument, Rows, UnusableFile
 from svc_async.batch.job import StateLocation
+from svc_async.batch.packing.batch import Limits
 from svc_async.batch.plan import SyncReport
 from svc_async.batch.report import Report
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.lists.do_not_reach_users import DoNotReachUsers
+from svc_async.lists.user_list import USER_LIMITS
 from svc_async.sync import beside
 from svc_async.sync.entries import WrittenIdentifiers
 from svc_async.sync.state import SyncState
@@ -33,6 +35,7 @@ COLUMNS = ("partner_user_id", "email", "phone_number")
 Person = tuple[str | None, str | None, str | None]
 ADA: Person = (None, "ada@example.org", None)
 BOB: Person = (None, "bob@example.org", "+4930123450")
+OTHER_BOB: Person = (None, "bob@example.org", "+4930123451")
 CARL: Person = (None, "carl@example.org", "+4930123450")
 DAN: Person = ("p1", "dan@example.org", None)
 FILE = [ADA, BOB, CARL, DAN]
@@ -57,19 +60,34 @@ class Audience:
         state: where the state is.
         service: receives the requests of all jobs, so that time goes on from one to the next.
         applied: the operations that took effect, or will, and when.
+        limits: what one request may hold.
     """
 
     state: StateLocation
     service: FakeService = attrs.field(factory=FakeService)
     applied: list[tuple[float, Operations]] = attrs.field(factory=list)
+    limits: Limits = USER_LIMITS
 
     def __attrs_post_init__(self) -> None:
         self.service.always = self.answer()
 
-    def answer(self, *, applies: bool = True, late: float = 0.0, error: BaseException | None = None) -> Any:
-        """Return what a service does with a request: it may apply it, perhaps late, and answer or fail."""
+    def answer(
+        self, *, after: int = 0, applies: bool = True, late: float = 0.0, error: BaseException | None = None
+    ) -> Any:
+        """Return what a service does with a request: it may apply it, perhaps late, and answer or fail.
+
+        Args:
+            after: how many requests are answered well before.
+            applies: whether it is applied.
+            late: after how many seconds.
+            error: how it fails.
+        """
+        numbers = count(1)
 
         def outcome(operations: Operations) -> None:
+            if next(numbers) <= after:
+                self.applied.append((self.service.clock.monotonic(), operations))
+                return
             if applies:
                 self.applied.append((self.service.clock.monotonic() + late, operations))
             if error is not None:
@@ -88,7 +106,7 @@ class Audience:
 
     @property
     def users(self) -> AudienceUsers:
-        return AudienceUsers(self.service.pipeline, "a1", "c1")
+        return AudienceUsers(self.service.pipeline, "a1", "c1", limits=self.limits)
 
     async def sync(self, people: Sequence[Person] = FILE, **options: Any) -> SyncReport:
         settings = {"state": self.state, "max_removal_share": 1.0, "quarantine": QUARANTINE, **options}
@@ -283,6 +301,45 @@ async def test_a_job_without_a_state_warns_if_this_process_has_synced_the_list(t
         await users.remove(Rows(COLUMNS, [ADA]))
 
 
+@pytest.mark.parametrize("second", [[ADA, OTHER_BOB, CARL, DAN], [ADA, CARL, DAN]], ids=["other number", "absent"])
+@pytest.mark.parametrize("end", ["refused", "killed before it sends"])
+async def test_who_was_to_be_removed_is_in_doubt_although_that_was_not_sent(
+    audience: Audience, monkeypatch: pytest.MonkeyPatch, second: Sequence[Person], end: str
+) -> None:
+    await audience.sync()
+    await audience.remove((None, None, "+4930123450"))
+    await audience.service.clock.sleep(QUARANTINE)
+    with monkeypatch.context() as patch, audience.fail(applies=False, error=make_error(403)):
+        if end != "refused":
+            patch.setattr(SyncState, "admit", raise_killed)
+        with pytest.raises((BatchError, BaseExceptionGroup)):
+            await audience.sync(second, retry_delays=())
+    await audience.sync()
+    assert audience.find_missing() == []
+
+
+async def raise_killed(*_: object) -> None:
+    raise Killed
+
+
+async def test_people_whose_membership_is_over_do_not_count_as_removed(audience: Audience) -> None:
+    await audience.sync(lifetime=timedelta(days=2))
+    await audience.service.clock.sleep(5 * 86_400)
+    await audience.remove(ADA, BOB, CARL)
+    plan = (await audience.sync([DAN], max_removal_share=0.2)).plan
+    assert (plan.present, plan.removals, plan.additions) == (0, 0, 1)
+
+
+async def test_a_sync_waits_as_long_as_it_says_for_a_job_with_another_quarantine(audience: Audience) -> None:
+    await audience.sync()
+    with audience.fail(late=500.0, error=LOST), pytest.raises(BatchError):
+        await audience.remove(BOB, retry_delays=())
+    await audience.remove(BOB)
+    await audience.sync(quarantine=600.0)
+    await audience.service.clock.sleep(600.0)
+    assert audience.find_missing() == []
+
+
 PEOPLE = [
     ADA,
     BOB,
@@ -302,6 +359,7 @@ class Killed(BaseException):
 ENDS: Mapping[str, Mapping[str, Any]] = {
     "done": {},
     "refused": {"applies": False, "error": make_error(403)},
+    "refused in the middle": {"after": 1, "applies": False, "error": make_error(403)},
     "applied, answer lost": {"error": LOST},
     "applied late": {"late": QUARANTINE - 1, "error": LOST},
     "killed": {"applies": False, "error": Killed()},
@@ -365,7 +423,7 @@ def find_left_out(
     """Return whom the sync after a history leaves out; who knows of a write elsewhere has everybody sent again."""
 
     async def live() -> list[Person]:
-        life = Life(Audience(folder / f"state{next(_NUMBERS)}"), noted)
+        life = Life(Audience(folder / f"state{next(_NUMBERS)}", limits=Limits(operations=1)), noted)
         for step in history:
             await life.do(*step)
         await life.audience.sync(people, refresh_within=timedelta(days=500 if life.foreign else 30))
@@ -391,7 +449,7 @@ CONTROLS = {
 """Histories after which somebody is left out, if a protection is missing."""
 
 
-@pytest.mark.filterwarnings("ignore:this list is synced")
+@pytest.mark.filterwarnings("ignore:the next sync of")
 @pytest.mark.parametrize("control", CONTROLS)
 def test_each_protection_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, control: str) -> None:
     assert find_left_out(tmp_path, CONTROLS[control], FILE) == []

@@ -83,7 +83,7 @@ class Added:
     @property
     def positions(self) -> Sequence[int]:
         """Their positions in the snapshot."""
-        return _list_positions(self.records)
+        return _view_positions(self.records).tolist()
 
     @property
     def kinds(self) -> bytes:
@@ -125,7 +125,8 @@ class Delta:
         listed: how many rows the snapshot has.
         late_removals: whether earlier requests to remove rows may still take effect.
         has_stale_marks: whether rows are marked as late that no longer are.
-        clashing: the positions and the kind of rows that have one key with three contents or more.
+        clashing: the positions of rows that have one key with three contents or more.
+        clashing_kinds: their kinds.
     """
 
     places: "array[int]" = attrs.field(factory=lambda: array("I"))
@@ -140,7 +141,8 @@ class Delta:
     listed: int = 0
     late_removals: bool = False
     has_stale_marks: bool = False
-    clashing: list[tuple[int, int]] = attrs.field(factory=list[tuple[int, int]])
+    clashing: "array[int]" = attrs.field(factory=lambda: array("I"))
+    clashing_kinds: bytes = b""
 
     @property
     def changes_page(self) -> bool:
@@ -224,13 +226,14 @@ def compare_page(
     """
     count = len(records) // RECORD_SIZE
     new = dict(zip(split_columns(records, "16s32x"), range(count), strict=True))
-    clashing = _find_clashing_keys(records) if len(new) < count - 1 else ()
+    clashing = _find_clashing_keys(records) if len(new) < count - 1 else frozenset[bytes]()
     for key in clashing:
         del new[key]
     delta = Delta(listed=len(new))
     if clashing:
-        rows = zip(split_columns(records, "16s32x"), _list_positions(records), records[_KIND::RECORD_SIZE], strict=True)
-        delta.clashing = [(position, kind) for key, position, kind in rows if key in clashing]
+        chosen = bytes(map(clashing.__contains__, split_columns(records, "16s32x")))
+        delta.clashing = array("I", compress(_view_positions(records), chosen))
+        delta.clashing_kinds = bytes(compress(records[_KIND::RECORD_SIZE], chosen))
     if len(page):
         _compare_known(page, records, new, rules, delta, linked=linked)
     if len(new) == count:
@@ -241,15 +244,17 @@ def compare_page(
     return delta
 
 
-def _find_clashing_keys(records: bytes | bytearray) -> Collection[bytes]:
+def _find_clashing_keys(records: bytes | bytearray) -> frozenset[bytes]:
     contents: dict[bytes, set[bytes]] = {}
     for key, content in zip(split_columns(records, "16s32x"), split_columns(records, "16x8s24x"), strict=True):
-        contents.setdefault(key, set()).add(content)
+        different = contents.setdefault(key, set())
+        if len(different) < _CLASHING:
+            different.add(content)
     return frozenset(key for key, different in contents.items() if len(different) >= _CLASHING)
 
 
-def _list_positions(records: bytes | bytearray) -> Sequence[int]:
-    return memoryview(records).cast("I")[_POSITION::_WORDS].tolist()
+def _view_positions(records: bytes | bytearray) -> "memoryview[int]":
+    return memoryview(records).cast("I")[_POSITION::_WORDS]
 
 
 def count_removals(actions: bytes | bytearray) -> Mapping[Stage, int]:

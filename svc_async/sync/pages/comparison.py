@@ -13,7 +13,7 @@ import attrs
 
 from svc_async.sync.entries import Entries, FindLinked, Removal, has_name
 from svc_async.sync.pages.compare import Delta, compare_page, find_marked_keys
-from svc_async.sync.pages.marks import KIND, ComparisonRules, doubt_written
+from svc_async.sync.pages.marks import KIND, Before, ComparisonRules, doubt_written
 from svc_async.sync.pages.page import StatePage
 from svc_async.sync.pages.planned import Selection
 from svc_async.sync.pages.records import StateRecords
@@ -40,7 +40,7 @@ class Comparison:
         deltas: where the delta of each page is.
         size: bytes of all rows of the snapshot.
         is_linked: whether removing a row of the snapshot might remove another one.
-        clashing: see `Delta`; of all pages.
+        clashing: the kind of each row of the snapshot that clashes, see `Delta`; 0 for the others.
     """
 
     spill: Spill
@@ -53,7 +53,7 @@ class Comparison:
     deltas: dict[int, tuple[int, int]] = attrs.field(factory=dict[int, tuple[int, int]])
     size: int = 0
     is_linked: bool = False
-    clashing: list[tuple[int, int]] = attrs.field(factory=list[tuple[int, int]])
+    clashing: bytearray = attrs.field(factory=bytearray)
 
     def close(self) -> None:
         """Close the files, which deletes them."""
@@ -78,19 +78,26 @@ class Comparison:
         self.changes.add(delta.changed, "now")
         self.selection.add(delta.waiting, "later")
 
+    def keep_clashing(self, delta: Delta) -> None:
+        """Keep which rows of a page clash; they are selected, so that they count as invalid."""
+        if delta.clashing:
+            self.clashing = self.clashing or bytearray(len(self.selection.codes))
+            deque(map(self.clashing.__setitem__, delta.clashing, delta.clashing_kinds), 0)
+            self.selection.add(delta.clashing, "now")
+
     def read_delta(self, index: int) -> Delta | None:
         """Return what changes in a page; None for nothing."""
         found = self.deltas.get(index)
         return None if found is None else Delta.read(self.blobs.read(*found))
 
 
-async def doubt_written_rows(records: StateRecords, pages: int, *, late: bool) -> None:
+async def doubt_written_rows(records: StateRecords, pages: int, rules: ComparisonRules) -> None:
     """Mark rows of a state as in doubt whose key was sent beside the syncs; to do so again changes nothing.
 
     Args:
         records: the state.
         pages: how many pages it has.
-        late: whether the requests may still take effect.
+        rules: what the comparison goes by.
     """
     async for keys in _join_keys(records):
         async with records.transaction() as writer:
@@ -98,7 +105,8 @@ async def doubt_written_rows(records: StateRecords, pages: int, *, late: bool) -
                 page = await records.read_page(index, pages)
                 found = [place for place in page.used if page.key(place) in keys]
                 for place in found:
-                    page.flags[place] = doubt_written(page.flags[place], adds=keys[page.key(place)], late=late)
+                    before, adds = Before(page.flags[place], page.days[place]), keys[page.key(place)]
+                    page.flags[place] = doubt_written(before, adds=adds, late=rules.late, today=rules.today)
                 if found:
                     await writer.write_marks(index, pages, page)
                 await asyncio.sleep(0)

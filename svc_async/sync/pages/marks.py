@@ -11,7 +11,8 @@ say what is uncertain:
     LATE_REMOVAL   a request that removes it may still take effect
 
 A planned row is in doubt from the moment at which the plan is stored. `settle_added` and `settle_moved` return what the
-outcomes make of it. A row whose part was not begun is as it was before.
+outcomes make of it. A row whose part was not begun is as it was before, unless it was to be removed: it stays in doubt,
+since the removal of another row, in this plan or beside it, may have removed it as well.
 """
 
 import enum
@@ -188,16 +189,21 @@ def expect_mark(before: Before, action: Action, expires: int) -> Before:
     return Before(kind | DOUBT | ANY | _was_listed(before.flags), expires)
 
 
-def doubt_written(flags: int, *, adds: bool, late: bool) -> int:
+def doubt_written(before: Before, *, adds: bool, late: bool, today: int) -> int:
     """Return the flags of a row after a request beside the syncs named it.
 
     Args:
-        flags: its flags before.
+        before: its mark.
         adds: whether the request may have added it with other contents; else it may have removed it.
         late: whether the request may still take effect.
+        today: rows that expired before this day are not on the list.
     """
+    flags = before.flags
+    is_listed = bool(flags & DOUBT) or before.day >= today
+    if not is_listed and not adds:
+        return flags
     written = (ANY | LATE_UPSERT if adds else LATE_REMOVAL) if late else (ANY if adds else 0)
-    return _doubt(flags) | written
+    return (_doubt(flags) if is_listed else flags | DOUBT) | written
 
 
 def settle_added(kind: int, outcome: RowOutcome) -> int:
@@ -232,8 +238,8 @@ def settle_moved(
 def _settle_removal(before: Before, outcome: RowOutcome) -> Before:
     if outcome is RowOutcome.ACCEPTED:
         return Before(0, NEVER)
-    if outcome is RowOutcome.NO_EFFECT:
-        return before
+    if outcome is RowOutcome.NO_EFFECT:  # the removal of another row may have had one
+        return Before(_doubt(before.flags), before.day)
     return Before(_doubt(before.flags) & ~LATE | _REMOVED[outcome], before.day)
 
 

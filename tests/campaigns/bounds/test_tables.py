@@ -49,9 +49,10 @@ BOMBS: dict[str, tuple[Callable[[], Iterator[bytes]], list[object]]] = {
         lambda: repeat(b"", b'"a\n",', 1_300_000),
         [0, "has a row longer than 4 MiB on line 1; is a quote not closed?"],
     ),
-    "a header of many columns": (
-        lambda: repeat(b"email", b",email", 100_000),
-        [0, "has more than one column of 'email'"],
+    "a header of many columns": (lambda: repeat(b"email", b",email", 100_000), [0, ""]),
+    "a row of many columns": (
+        lambda: repeat(b"email" + b",email" * 9_999 + b"\n", b"a@b.de," * 9_999 + b"\n", 20),
+        [20, ""],
     ),
     "long cells": (lambda: repeat(b"email,name\n", b",".join([b"x" * 130_000] * 10) + b"\n", 180), [180, ""]),
     "long lines": (lambda: repeat(b"", b'{"email": "' + b"x" * 3 * MIB + b'"}\n', 30), [30, ""]),
