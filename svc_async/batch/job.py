@@ -317,7 +317,8 @@ def read_job(call: str, options: Mapping[str, Any], known: Collection[str], **fi
         journal=options.get("journal"),
         cluster=options.get("cluster"),
         shards=options.get("shards"),
-        **{"state": options.get("state"), **fields},
+        state=fields.pop("state", options.get("state")),
+        **fields,
     )
 
 
