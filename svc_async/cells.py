@@ -1,4 +1,4 @@
-"""What a plain value of a cell is: missing, text, or a text that stands for nothing or for a rounded number.
+"""Plain values of cells: missing, text, or a text that stands for nothing or for a rounded number.
 
 Rows come from files, from tables of Arrow, pandas and numpy, and from mappings. What is asked here of a value is the
 same whichever it came from, and imports none of these libraries.

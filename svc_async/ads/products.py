@@ -1,7 +1,7 @@
 """The products of a catalog: their records, their rules, and the routes that send them."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from decimal import Decimal
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from svc_async.cells import is_missing, is_rounded, stands_for_nothing, to_text
+from svc_async.cells import holds_several, is_missing, is_rounded, stands_for_nothing, to_text
 from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
 from svc_async.errors import InvalidArgument
@@ -201,10 +201,6 @@ FindBreach = Callable[[Any], str | None]
 """Returns the rule that a value breaks, None if it breaks none."""
 
 
-_NOT_SEVERAL = (bytes, bytearray, memoryview, Mapping, AbstractSet)
-"""Collections that are not several values."""
-
-
 def _write(value: object) -> str | None:
     """Return a value as a CSV file would have it: text or a number, an empty text if it is missing; else None."""
     if is_missing(value):
@@ -225,7 +221,7 @@ def _require_one(values: Sequence[Any]) -> Any:
 
 @attrs.frozen
 class Attribute:
-    """What an attribute of a product is made of.
+    """The rules of an attribute of a product.
 
     Attributes:
         find_breach_of_kind: returns the rule of its kind that a value breaks.
@@ -244,7 +240,7 @@ class Attribute:
         if isinstance(value, str):
             text = value.strip()
             return self.parse(text) if text else ""
-        if isinstance(value, Collection) and not isinstance(value, _NOT_SEVERAL):
+        if holds_several(value) and not isinstance(value, AbstractSet):  # which has no order
             several = [*value]
             texts = [each for each in map(_write, several) if each is not None]
             found = dict.fromkeys(self.parse(stripped) for each in texts if (stripped := each.strip()))
@@ -452,15 +448,15 @@ ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType(
         "item_group_key": _ASSIGNED,
     }
 )
-"""What a merchant may write of a product, in all forms that it is given in (contract PROD-02 to PROD-13)."""
+"""The attributes of a product, in whatever form it is given (contract PROD-02 to PROD-13)."""
 
 REQUIRED: Sequence[str] = tuple(name for name, each in ATTRIBUTES.items() if each.presence == "required")
-"""What every product needs (contract PROD-02)."""
+"""The attributes that every product needs (contract PROD-02)."""
 # Unspecified: that an empty text clears a number as well; if it did not, the result would say so, and be a failure.
 CLEARED: Mapping[str, str] = MappingProxyType(
     {name: "" for name, each in ATTRIBUTES.items() if each.presence == "optional"}
 )
-"""What clears each optional attribute: an empty text (contract ASM-101)."""
+"""The value that clears each optional attribute: an empty text (contract ASM-101)."""
 
 
 def normalize_product(product: Any) -> Any:

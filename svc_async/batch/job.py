@@ -113,6 +113,10 @@ class TargetSpec:
     list_id: str | None = attrs.field(default=None, validator=or_none(TEXT))
     account_id: str | None = attrs.field(default=None, validator=or_none(TEXT))
 
+    def describe_at(self, host: str) -> str:
+        """Return the list and its host, as the state of its syncs names it."""
+        return " ".join(filter(None, [self.kind, self.account_id, self.list_id, "at", host]))
+
     def check(self) -> None:
         """Check that no id is missing.
 

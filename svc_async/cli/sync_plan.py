@@ -144,20 +144,18 @@ async def open_state(job: Job, session: Session, options: RunFlags) -> AsyncGene
         InvalidArgument: the state is in a file, from which the sync would not go on.
         UnusableFile: the folder of states cannot be created.
     """
-    if job.state is not None or (job.operation != "sync" and (options.sandbox or job.target.kind != "audience")):
+    is_sync = job.operation == "sync"
+    # On a cluster, the state would know nothing of what the workers send.
+    has_none = not is_sync and (options.sandbox or job.cluster is not None or job.target.kind != "audience")
+    if job.state is not None or has_none:
         yield job.state
     elif options.sandbox:
         with tempfile.TemporaryDirectory() as folder:
             yield str(Path(folder) / "state")
     else:
-        account = f"{job.target.account_id} " if job.target.kind == "audience" else ""
-        host = profiles.find(options.profile).endpoints.ads_url
-        name = f"{job.target.kind} {account}{job.target.list_id} at {host}"
+        name = job.target.describe_at(profiles.find(options.profile).endpoints.ads_url)
         path = state_folder() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
-        if job.operation != "sync" and job.cluster is not None:
-            yield None  # the state would know nothing of what the workers send
-            return
-        if job.operation != "sync":
+        if not is_sync:
             is_shared = session.state is not None and await session.state.has_sync(name)
             yield session.state if is_shared else str(path) if path.exists() else None
             return

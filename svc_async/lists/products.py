@@ -204,7 +204,7 @@ class Products(CatalogProducts):
                 settings=job.settings,
             ),
             parameter="products",
-            name=f"catalog {self.product_catalog_id} at {self._host}",
+            name=self._target.describe_at(self._host),
             sender=self._pipeline,
             requests={part: build(product_catalog_id=self.product_catalog_id) for part, build in SYNC_ROUTES.items()},
         )

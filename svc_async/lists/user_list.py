@@ -81,7 +81,7 @@ class UserList(abc.ABC, Generic[T]):
     @property
     def _state_name(self) -> str:
         """The list and its host, as the state of its syncs names it."""
-        return f"{self._target.kind} {self.account_id} {self._target.list_id} at {self._host}"
+        return self._target.describe_at(self._host)
 
     @abc.abstractmethod
     def _confirms(self, answer: T, sent: int) -> bool:

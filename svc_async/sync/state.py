@@ -220,11 +220,12 @@ class SyncState:
             replace=replace,
             late=self.find_rest(now, quarantine) > 0,
         )
-        if await self._records.count_writes():
+        has_writes = bool(await self._records.count_writes())
+        if has_writes:
             await doubt_written_rows(self._records, self._about.pages, rules)
         with report_unwritable(self.folder):
             comparison = Comparison(Spill(self.folder, rows=self._about.rows), Blobs(self.folder), rules)
-            self._comparison = comparison
+            comparison.has_writes, self._comparison = has_writes, comparison
         async for entries in snapshot:  # which may raise an OSError of its own
             with report_unwritable(self.folder):
                 comparison.add(entries)
@@ -434,10 +435,9 @@ class SyncState:
             late_removals |= delta.late_removals
             comparison.keep_clashing(delta)
             removals.update(delta.count_removals())
-        writes = await self._records.count_writes()
-        if comparison.is_linked and (removals.total() or writes):
+        if comparison.is_linked and (removals.total() or comparison.has_writes):
             found["linked"] = await select_linked(comparison, self._records, pages, find_linked)
-        has_late_writes = bool(writes and comparison.rules.late)  # which may remove rows that the state does not know
+        has_late_writes = comparison.has_writes and comparison.rules.late  # of rows that the state may not know
         if has_late_writes or (comparison.is_linked and (late_removals or removals["later"])):
             comparison.selection.defer()
         return _build_plan(comparison, found, present, removals)

@@ -89,7 +89,7 @@ def list_identifiers(batch: Batch) -> WrittenIdentifiers:
                     named = isinstance(identifier, PartnerId)
                     hashed = sha256(identifier.tokenize(text).encode()).digest() if named else bytes.fromhex(text)
                     kinds.append(KINDS[name])
-                    keys.append(mark_key(name, hashed[:16]))
+                    keys.append(mark_key(name, hashed))
                     rests.append(b"" if named else hashed[16:])
                     names.append(text.encode() if named else b"")
     return WrittenIdentifiers(bytes(kinds), keys, rests, names)

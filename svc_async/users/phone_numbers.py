@@ -1,4 +1,4 @@
-"""What the library phonenumbers says of a number, if it is installed: the extra `phone`.
+"""Phone numbers, checked by the library phonenumbers if it is installed: the extra `phone`.
 
 It is imported when phone numbers are encoded, since it takes 20 times as long as the modules of identifiers.
 """
@@ -16,7 +16,7 @@ _TYPES = (
     *("fixed_line", "mobile", "toll_free", "premium_rate", "shared_cost"),
     *("personal_number", "voip", "pager", "uan", "voicemail"),
 )
-"""What a number of a country may be, as the library's metadata name it."""
+"""The types of numbers of a country, as the library's metadata name them."""
 _MINUS, _WIDE_PLUS = "\u2212", "\uff0b"
 _EXTENSION_WORDS = {
     "anexo",

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from svc_async.cells import is_missing, is_rounded, stands_for_nothing, to_text
+from svc_async.cells import holds_several, is_missing, is_rounded, stands_for_nothing, to_text
 
 
 class Number(IntEnum):
@@ -57,6 +57,7 @@ def test_values_of_numpy_and_pandas_are_what_they_say() -> None:
     missing: list[Any] = [np.nan, np.float32("nan"), np.datetime64("NaT"), np.timedelta64("NaT"), pd.NA, pd.NaT]
     texts: list[Any] = [np.str_("7"), np.int8(7), np.uint64(7)]
     others: list[Any] = [np.bool_(True), np.bool_(False), np.float64(7), np.array(7.5), np.array([7]), pd.Timestamp(0)]
+    assert not holds_several(np.array(7))
 
     assert list(map(is_missing, missing)) == [True] * len(missing)
     assert not any(map(is_missing, [*texts, *others]))

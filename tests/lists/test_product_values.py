@@ -156,6 +156,9 @@ async def test_a_frame_of_pandas_is_the_products_of_its_csv(tmp_path: Path) -> N
     )
     assert sent[1] == product(2, gtin="7", inventory="", color="red", size="")
 
+    without_dimensions = np.array(7)
+    assert ATTRIBUTES["size"].normalize(without_dimensions) is without_dimensions
+
     frame = pd.DataFrame(rows).drop(columns="additional_image_link")
     frame.to_csv(tmp_path / "feed", index=False)
     assert await send(frame.to_dict("records")) == await send(str(tmp_path / "feed"))

@@ -41,6 +41,7 @@ class Comparison:
         size: bytes of all rows of the snapshot.
         is_linked: whether removing a row of the snapshot might remove another one.
         clashing: the kind of each row of the snapshot that clashes, see `Delta`; 0 for the others.
+        has_writes: whether requests beside the syncs were noted.
     """
 
     spill: Spill
@@ -54,6 +55,7 @@ class Comparison:
     size: int = 0
     is_linked: bool = False
     clashing: bytearray = attrs.field(factory=bytearray)
+    has_writes: bool = False
 
     def close(self) -> None:
         """Close the files, which deletes them."""

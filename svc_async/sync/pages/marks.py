@@ -202,8 +202,12 @@ def doubt_written(before: Before, *, adds: bool, late: bool, today: int) -> int:
     is_listed = bool(flags & DOUBT) or before.day >= today
     if not is_listed and not adds:
         return flags
-    written = (ANY | LATE_UPSERT if adds else LATE_REMOVAL) if late else (ANY if adds else 0)
-    return (_doubt(flags) if is_listed else flags | DOUBT) | written
+    flags = _doubt(flags) if is_listed else flags | DOUBT
+    if adds:
+        flags |= ANY
+    if late:
+        flags |= LATE_UPSERT if adds else LATE_REMOVAL
+    return flags
 
 
 def settle_added(kind: int, outcome: RowOutcome) -> int:

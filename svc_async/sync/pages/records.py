@@ -249,8 +249,8 @@ class StateRecords:
 
     async def read_writes(self) -> AsyncIterator[tuple[bool, WrittenIdentifiers]]:
         """Yield what was noted of writes beside the syncs: whether they add, and their identifiers."""
-        for number in range(1, 1 + await self.count_writes()):
-            adds, kinds, keys, rests, names = await self._find("write", _WRITE, number)
+        # One at a time: a record may have some megabytes.
+        async for adds, kinds, keys, rests, names in self._read_all("write", _WRITE, together=1):
             with self.report():
                 if not len(kinds) == len(keys) / KEY_SIZE == len(rests) / REST_SIZE:
                     raise DamagedState
@@ -258,12 +258,12 @@ class StateRecords:
                 written = WrittenIdentifiers(kinds, *columns, unpack_texts(names, len(kinds)) or [b""] * len(kinds))
             yield adds, written
 
-    async def _read_all(self, kind: str, into: type[T]) -> AsyncIterator[T]:
+    async def _read_all(self, kind: str, into: type[T], *, together: int = _ROWS_TOGETHER) -> AsyncIterator[T]:
         """Yield the records of a kind, whose numbers begin with 1; other tasks run between them."""
         end = 1 + len(await self._store.list_numbers(kind))
-        for first in range(1, end, _ROWS_TOGETHER):
+        for first in range(1, end, together):
             await asyncio.sleep(0)
-            numbers = range(first, min(first + _ROWS_TOGETHER, end))
+            numbers = range(first, min(first + together, end))
             found = await self._store.read(kind, into, numbers)
             if len(found) != len(numbers):
                 raise self._location.make_damage_error()
