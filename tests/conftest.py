@@ -26,8 +26,10 @@ pytest_plugins = ["tests.support.processor_time"]
 
 # No test depends on the speed of the machine; and fixtures that serve several examples make their own fresh parts.
 _SUPPRESSED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
-settings.register_profile("any machine", deadline=None, suppress_health_check=_SUPPRESSED)
+settings.register_profile("any machine", deadline=None, suppress_health_check=_SUPPRESSED, derandomize=True)
 settings.load_profile("any machine")
+# Looks for what the same examples never find, apart from the check of a change: `--hypothesis-profile random`.
+settings.register_profile("random", settings.get_profile("any machine"), derandomize=False)
 
 
 _HERE = Path(__file__).parent

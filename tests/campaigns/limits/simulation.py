@@ -134,7 +134,7 @@ class _Run:
         self.sent = self.refused = self.asked = 0
         share = simulation.limit * simulation.headroom / simulation.period / simulation.processes
         self.span = round(max(_FAIR_SECONDS, _FAIR_REQUESTS / share) * SECOND)
-        self.share = share * self.span / SECOND
+        self.share = max(_FAIR_SECONDS * share, _FAIR_REQUESTS)
         self.counts: Counter[int] = Counter()
         self.span_ends = 3 * self.span  # not while they start
         self.least = 1.0
