@@ -222,6 +222,7 @@ class FileLock:
             try:
                 _lock(descriptor)
                 if _is_at(path, descriptor):  # whoever had the lock before may have deleted the file meanwhile
+                    _own_locks.add(_identify(os.fstat(descriptor)))
                     return cls(path, descriptor)
             except BlockingIOError:
                 pass
@@ -248,11 +249,28 @@ class FileLock:
             os.close(descriptor)
         return False
 
+    @staticmethod
+    def is_own(path: Path) -> bool:
+        """Return whether this process has the lock."""
+        try:
+            return _identify(path.stat()) in _own_locks
+        except OSError:
+            return False
+
     def release(self) -> None:
         """Release the lock."""
+        _own_locks.discard(_identify(os.fstat(self._descriptor)))
         if sys.platform != "win32" and _is_at(self.path, self._descriptor):
             self.path.unlink(missing_ok=True)
         os.close(self._descriptor)
+
+
+_own_locks: set[tuple[int, int]] = set()
+"""The files of the locks that this process has."""
+
+
+def _identify(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
@@ -612,8 +630,9 @@ class FileLocation:
 
     def _read(self, kinds: Collection[str] | None) -> Records:
         uri = f"{self.path.absolute().as_uri()}?mode=ro"
-        if Path(f"{self.path}-shm").exists():
-            # Otherwise SQLite might clear this index under a process that has lost its locks by a backup.
+        if Path(f"{self.path}-shm").exists() and not FileLock.is_own(lock_path(self.path)):
+            # Otherwise SQLite might clear this index under a process that has lost its locks by a backup. Connections of
+            # one process share it: its writer could not write if a reader had opened it first.
             uri += "&readonly_shm=1"
         with closing(sqlite3.connect(uri, uri=True, timeout=_WAIT, isolation_level=None)) as connection:
             connection.execute("BEGIN")

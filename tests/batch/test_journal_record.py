@@ -5,7 +5,9 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import attrs
 import pytest
 
 from svc_async.batch.job import Job, SourceSpec, TargetSpec, from_plain
-from svc_async.batch.journal.file import FORMAT
+from svc_async.batch.journal.file import FORMAT, JournalFile
 from svc_async.batch.journal.journal import JournalPath
 from svc_async.batch.journal.record import JournalRecord, Moment
 from svc_async.batch.packing.batch import Limits
@@ -178,6 +180,41 @@ def _try_to_read(path: Path) -> JournalRecord | None:
         if "locked" in error.problem:  # the tables are being created, or the job has just ended
             return None
         raise
+
+
+async def test_whoever_reads_a_journal_in_the_process_of_its_job_does_not_keep_it_from_writing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader has opened the index of the log, which connections of one process share, before the job does."""
+    connect = sqlite3.connect
+    has_opened, has_ended = threading.Event(), threading.Event()
+
+    class Reader(sqlite3.Connection):
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            cursor = super().execute(sql, parameters)
+            if sql.startswith("PRAGMA application_id"):
+                has_opened.set()
+                has_ended.wait(30)
+            return cursor
+
+    class Writer(sqlite3.Connection):
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            cursor = super().execute(sql, parameters)
+            if sql == "PRAGMA journal_mode = WAL":
+                cursor.fetchall()
+                JournalRecord.read(path)  # it leaves the index
+                monkeypatch.setattr("sqlite3.connect", partial(connect, factory=Reader))
+                reader.start()
+                assert has_opened.wait(30)
+            return cursor
+
+    reader = threading.Thread(target=JournalRecord.read, args=[path])
+    try:
+        report = await run(FakeService(), make_members(2), JournalFile(path, Writer))
+    finally:
+        has_ended.set()
+        reader.join()
+    assert report.accepted == 2
 
 
 async def test_a_journal_describes_the_job_as_it_was_begun(path: Path) -> None:
