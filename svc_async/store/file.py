@@ -631,8 +631,8 @@ class FileLocation:
     def _read(self, kinds: Collection[str] | None) -> Records:
         uri = f"{self.path.absolute().as_uri()}?mode=ro"
         if Path(f"{self.path}-shm").exists() and not FileLock.is_own(lock_path(self.path)):
-            # Otherwise SQLite might clear this index under a process that has lost its locks by a backup. Connections of
-            # one process share it: its writer could not write if a reader had opened it first.
+            # Otherwise SQLite might clear this index under a process that has lost its locks by a backup. But where the
+            # writer is in this process, it shares the index, and could not write if a reader had opened it first.
             uri += "&readonly_shm=1"
         with closing(sqlite3.connect(uri, uri=True, timeout=_WAIT, isolation_level=None)) as connection:
             connection.execute("BEGIN")
