@@ -1,7 +1,7 @@
 """Sends requests: check → with token → with retries → attempt → in turn → once. A stream takes the same path, once."""
 
 import logging
-from asyncio import CancelledError
+from asyncio import CancelledError, to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -47,6 +47,8 @@ _Exchange = Callable[[WireRequest, Callable[[], None]], Awaitable[Answer]]
 _log = logging.getLogger("svc_async")
 _OK, _TOO_MANY_REQUESTS = int(HTTPStatus.OK), int(HTTPStatus.TOO_MANY_REQUESTS)
 """The look-up in the enum takes longer than the comparison."""
+_SMALL = 2**18
+"""Bytes of an answer that is read at once; others are read in a thread, so that the event loop goes on meanwhile."""
 
 
 @attrs.frozen(eq=False, kw_only=True, repr=False)  # every service has one; the URL of a proxy may contain a password
@@ -162,7 +164,8 @@ class Pipeline:
         call.start()
         try:
             answer = await self._send_in_turn(call, authorization, self._exchange, self.max_wait)
-            value = self._parse(call.request, answer, call.misfits.append)
+            parse = partial(self._parse, call.request, answer, call.misfits.append)
+            value = parse() if len(answer.body) <= _SMALL else await to_thread(parse)
         except BaseException as error:
             self._report(call, error=error)
             raise

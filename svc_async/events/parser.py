@@ -26,7 +26,7 @@ from svc_async.printable import clean
 from svc_async.value_rules import instance_of
 from svc_async.wire.envelope import parse_object
 from svc_async.wire.records import EXACT, Record, fields_of
-from svc_async.wire.tolerant import Builder, Misfit
+from svc_async.wire.tolerant import MOST_VALUES, Builder, Misfit, has_too_many_values
 
 __all__ = ["EventParser", "estimate_memory", "parse_events"]
 
@@ -52,7 +52,8 @@ class EventParser:
         """Return the events of one body, at least one; what does not fit is logged, by its place and rule.
 
         Raises:
-            InvalidArgument: the body is not bytes or not a JSON object, or has more than 10,000 events.
+            InvalidArgument: the body is not bytes or not a JSON object, or has more than 10,000 events or 1,000,000
+                values.
         """
         _BODY.check("body", body)
         events = self._parse_object(_decode_object(body), hashlib.sha256(body).hexdigest())
@@ -159,6 +160,8 @@ class _Match(Record):
 
 
 def _decode_object(body: bytes) -> _Object:
+    if has_too_many_values(body):
+        raise InvalidArgument("body", f"must have at most {MOST_VALUES:,} values")
     value = parse_object(body)
     if value is None:
         raise InvalidArgument("body", "must be a JSON object")

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +29,8 @@ from svc_async.wire.route import Request, Route
 __all__ = ["SYNC_ROUTES", "Deletions", "Upserts"]
 
 _FINAL = frozenset(ProductUpsertStatus)
+_MOST_REASONS, _DEEPEST = 100, 3
+"""Reasons of one product, and lists around them; others are dropped."""
 
 
 # Unspecified: that the number of products holds for deletions as well, and the most bytes of a request.
@@ -139,7 +142,11 @@ class Deletions(_CatalogDestination):
     def evaluate(self, answer: ProductDeleteResults, batch: Batch) -> Verdict:
         """Return which keys the service refused, and of which it says nothing."""
         failed = {
-            key: _join_reasons(result.message) for result in answer.delete_products for key in _find_failed_keys(result)
+            key: reason
+            for result in answer.delete_products
+            if (failed_keys := _find_failed_keys(result))
+            for reason in [_join_reasons(result.message)]
+            for key in failed_keys
         }
         deleted = {result.product_key for result in answer.delete_products if not result.failed_product_key}
         contradictory = deleted & failed.keys()
@@ -166,7 +173,7 @@ def _decode(batch: Batch) -> list[Any]:
 
 def _join_reasons(words: object) -> ErrorDetail:
     """Join the service's words about a row: strings or objects, one or several (contract ASM-142)."""
-    reasons = list(_parse_reasons(words))
+    reasons = list(islice(_parse_reasons(words), _MOST_REASONS))
     return ErrorDetail(
         code=next((reason.code for reason in reasons if reason.code), "ERROR"),
         message="; ".join(reason.message for reason in reasons if reason.message) or "refused without a reason",
@@ -174,7 +181,7 @@ def _join_reasons(words: object) -> ErrorDetail:
     )
 
 
-def _parse_reasons(words: object) -> Iterable[ErrorDetail]:
+def _parse_reasons(words: object, depth: int = 0) -> Iterable[ErrorDetail]:
     if isinstance(words, Mapping):
         attribute = words.get("attribute") or words.get("parameter")
         yield ErrorDetail(
@@ -183,7 +190,7 @@ def _parse_reasons(words: object) -> Iterable[ErrorDetail]:
             parameter=None if attribute is None else str(attribute),
         )
     elif isinstance(words, list | tuple):
-        for each in words:
-            yield from _parse_reasons(each)
+        for each in words if depth < _DEEPEST else ():
+            yield from _parse_reasons(each, depth + 1)
     elif words:
         yield ErrorDetail(message=str(words))

@@ -1,7 +1,7 @@
 """The filtered stream: rules, and the posts that match them."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -187,12 +187,10 @@ class Rules:
         request = _CHANGE(delete={"ids": [*ids]}).with_params(dry_run=dry_run)
         problem = first_problem(_DELETE_CHECKS, {"ids": [*ids], "dry_run": dry_run})
         changed = await self._pipeline.send(request.with_problem(problem))
+        found = _find_errors(ids, changed.errors)
         return DeletedRules(
             not_deleted=tuple(
-                _parse_refusal(position, error)
-                for position, rule_id in enumerate(ids)
-                for error in changed.errors
-                if rule_id in _find_subjects(error)
+                _parse_refusal(position, error) for position, rule_id in enumerate(ids) for error in found[rule_id]
             ),
             summary=changed.meta.summary,
             sent=changed.meta.sent,
@@ -276,22 +274,37 @@ class FilteredStream:
 
 
 def _find_not_created(values: Sequence[Any], changed: _RuleChanges) -> tuple[RefusedRule, ...]:
-    created = Counter(rule.value for rule in changed.data)
+    created, found = Counter(rule.value for rule in changed.data), _find_errors(values, changed.errors)
     refused: list[RefusedRule] = []
     for position, value in enumerate(values):
         created[value] -= 1
         if created[value] < 0:
-            error = next((error for error in changed.errors if value in _find_subjects(error)), {})
-            refused.append(_parse_refusal(position, error))
+            refused.append(_parse_refusal(position, next(iter(found[value]), {})))
     return tuple(refused)
 
 
-def _find_subjects(error: Mapping[str, Any]) -> Sequence[Any]:
+_MOST_ERRORS = 100
+"""Errors about one rule; others are dropped."""
+
+
+def _find_errors(
+    subjects: Sequence[Any], errors: Sequence[Mapping[str, Any]]
+) -> Mapping[Any, Sequence[Mapping[str, Any]]]:
+    """Return the errors about each value or id, in one pass over them."""
+    found: dict[Any, list[Mapping[str, Any]]] = {subject: [] for subject in subjects}
+    for error in errors:
+        for subject in dict.fromkeys(_find_subjects(error)):
+            if subject in found and len(found[subject]) < _MOST_ERRORS:
+                found[subject].append(error)
+    return found
+
+
+def _find_subjects(error: Mapping[str, Any]) -> Iterable[str]:
     """Return the values and ids that an error is about."""
     parameters = error.get("parameters")
     values = parameters.values() if isinstance(parameters, Mapping) else ()
-    listed = [each for value in values for each in (value if isinstance(value, list) else [value])]
-    return [error.get("value"), error.get("id"), *listed]
+    listed = (each for value in values for each in (value if isinstance(value, list) else [value]))
+    return (each for each in (error.get("value"), error.get("id"), *listed) if isinstance(each, str))
 
 
 def _parse_refusal(position: int, error: Mapping[str, Any]) -> RefusedRule:

@@ -24,6 +24,8 @@ Overflow = Literal["block", "drop_oldest", "error"]
 
 _log = logging.getLogger("svc_async")
 _NEARLY_FULL = 0.8
+_SMALL = 2**18
+"""Bytes of a line that is parsed at once; others are parsed in a thread, so that the event loop goes on meanwhile."""
 
 
 @attrs.frozen
@@ -188,7 +190,7 @@ class EventIngest:
             self.stats.heartbeats += 1
         else:
             try:
-                events = parse_events(line)
+                events = parse_events(line) if len(line) <= _SMALL else await asyncio.to_thread(parse_events, line)
             except InvalidArgument as error:
                 self._report_malformed(line, len(line), error.rule)
                 return

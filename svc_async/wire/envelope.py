@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import attrs
@@ -16,7 +17,7 @@ import msgspec
 from svc_async.errors import ApiError, ErrorDetail, UnexpectedAnswer
 from svc_async.wire.outcome import api_error
 from svc_async.wire.records import to_plain_values, to_shown_values
-from svc_async.wire.tolerant import decode
+from svc_async.wire.tolerant import decode, has_too_many_values
 
 __all__ = [
     "NOT_JSON",
@@ -65,7 +66,7 @@ NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MOST_REASONS = 100
 """Reasons of one place in an answer; others are dropped."""
 _MOST_OPERATIONS = 10_000
-"""More than a request has."""
+"""Operations of an answer, and reasons of all of them; more than a request has."""
 
 
 @attrs.frozen(kw_only=True)
@@ -224,7 +225,12 @@ def is_withheld(answer: Answer) -> bool:
 
 
 def parse_object(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in a body, also one that only a closer look can decode; None if it is not an object."""
+    """Return the JSON object in a body, also one that only a closer look can decode; None if it is not an object.
+
+    One with too many values is not read.
+    """
+    if has_too_many_values(body):
+        return None
     try:
         value = msgspec.json.decode(body)
     except NOT_JSON:
@@ -276,9 +282,11 @@ def _parse_operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...
     if not isinstance(entries, list):
         return {}
     found: dict[int, tuple[ErrorDetail, ...]] = {}
+    left = _MOST_OPERATIONS
     for position, entry in enumerate(entries[:_MOST_OPERATIONS]):
         index = entry.get("index", position) if isinstance(entry, dict) else position
-        details = tuple(_parse_details(entry))
+        details = tuple(islice(_parse_details(entry), max(1, left)))  # each operation keeps its first reason
+        left -= len(details)
         if details and isinstance(index, int) and not isinstance(index, bool):
             found[index] = (found.get(index, ()) + details)[:_MOST_REASONS]
     return found

@@ -7,7 +7,7 @@ record, and records that do not fit are left out of a page. Only an answer that 
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Generic, NoReturn, TypeVar, cast
@@ -17,10 +17,10 @@ import attrs
 import msgspec
 
 from svc_async.errors import UnexpectedAnswer
-from svc_async.wire.envelope import Answer, Page, Unreadable
+from svc_async.wire.envelope import NOT_JSON, Answer, Page, Unreadable
 from svc_async.wire.models import is_pydantic
 from svc_async.wire.route import Reply, Request, Surface
-from svc_async.wire.tolerant import Builder, Misfit, decode
+from svc_async.wire.tolerant import MOST_VALUES, Builder, Misfit, decode, has_too_many_values
 
 __all__ = ["OnMisfit", "Reader", "read_as"]
 
@@ -60,6 +60,7 @@ class Reader:
     def _read(self, request: Request[T], answer: Answer, on_misfit: OnMisfit | None) -> T:
         if request.reply is Reply.FORM:
             return self._read_form(request, answer, on_misfit)
+        self._check_size(request, answer)
         decoder = None if self.keep_unknown else _decoder(request.reply, request.into)
         try:
             value = _read_fast(request, decoder, answer.body)
@@ -68,6 +69,23 @@ class Reader:
         if request.decides:
             self._refuse_repeated_names(answer)
         return cast(T, value)
+
+    def _check_size(self, request: Request[Any], answer: Answer) -> None:
+        """Raise for an answer that is too much work, before anything of it is built.
+
+        A few kilobytes on the wire may be millions of values, and the event loop stands still while they are read.
+        """
+        if has_too_many_values(answer.body):
+            raise self.unexpected(answer, f"the answer has more than {MOST_VALUES:,} values")
+        if request.reply in _PAGES and answer.body.count(b"{") > _MOST_RECORDS:
+            self.check_count(request, answer, _count_records(answer.body))
+
+    def check_count(self, request: Request[Any], answer: Answer, records: int) -> None:
+        """Raise for a page with more records than were asked for, and than any page has."""
+        asked = [int(value) for name, value in request.query if name in _SIZES and _SIZE.fullmatch(value)]
+        most = max([_MOST_RECORDS, *asked])
+        if records > most:
+            raise self.unexpected(answer, f"the answer has more than {most:,} records")
 
     def _refuse_repeated_names(self, answer: Answer) -> None:
         """Raise for an answer in which an object has a name twice: either value may be the right one."""
@@ -82,7 +100,8 @@ class Reader:
         if answer.body.lstrip().startswith(b"{"):
             return self.read(as_body, answer, on_misfit=on_misfit)
         try:
-            fields = dict(parse_qsl(answer.body.decode("ascii"), strict_parsing=True))
+            text = answer.body.decode("ascii")
+            fields = dict(parse_qsl(text, strict_parsing=True, max_num_fields=_MOST_FIELDS))
         except ValueError:
             raise self.unexpected(answer, _not_encoded_as("form-encoded", answer), repeatable=True) from None
         return self.read(as_body, attrs.evolve(answer, body=msgspec.json.encode(fields)), on_misfit=on_misfit)
@@ -186,7 +205,7 @@ class _CloserLook:
                     self.on_misfit(str(error))
                 return None  # the type of such an operation includes None
         body = self._decode()
-        if self.request.reply in {Reply.PAGE, Reply.META_PAGE}:
+        if self.request.reply in _PAGES:
             return self._read_page(body)
         return self._build(body if self.request.reply is Reply.BODY else self._find_record(body))
 
@@ -228,6 +247,7 @@ class _CloserLook:
             records = []
         if not isinstance(records, list):
             self._refuse("`data` must be an array")
+        self.reader.check_count(self.request, self.answer, len(records))
         items: list[Any] = []
         unreadable: list[Unreadable] = []
         needs_look = self.reader.keep_unknown or _needs_mending(self.answer.body)
@@ -241,6 +261,8 @@ class _CloserLook:
                     self._refuse(f"data[{position}]: {error}")
                 self._leave_out(f"data[{position}] is unreadable: {error}")
                 unreadable.append(Unreadable(raw=raw, problem=str(error)))
+                if len(unreadable) == _MOST_UNREADABLE:
+                    read = self._refuse_item
         return self._make_page(body, items, tuple(unreadable))
 
     def _make_page(self, body: Mapping[str, Any], items: list[Any], unreadable: tuple[Unreadable, ...]) -> Page[Any]:
@@ -263,6 +285,9 @@ class _CloserLook:
         except Misfit as error:
             self._leave_out(f"`{name}` does not fit: {error}")
             return None
+
+    def _refuse_item(self, raw: Any, place: str) -> Any:  # noqa: ARG002 - in place of `_read_item`
+        raise Misfit(_NOT_TRIED)
 
     def _read_item_fast(self, raw: Any, place: str) -> Any:
         try:
@@ -294,7 +319,35 @@ class _CloserLook:
         raise self.reader.unexpected(self.answer, f"the answer does not fit: {problem}") from None
 
 
+_PAGES = frozenset({Reply.PAGE, Reply.META_PAGE})
+_MOST_RECORDS = 10_000
+"""Records of a page, unless more were asked for; the service's largest page has 1,000."""
+_MOST_UNREADABLE = 1_000
+_NOT_TRIED = f"{_MOST_UNREADABLE:,} records before it are unreadable"
+_MOST_FIELDS = 100
+"""Fields of a form-encoded answer."""
+_SIZES = frozenset({"count", "max_results"})
+"""The parameters that say how many records a page may have."""
+
+
+@attrs.frozen
+class _Entries:
+    data: Sequence[msgspec.Raw]
+
+
+_count_entries = msgspec.json.Decoder(_Entries)
+
+
+def _count_records(body: bytes) -> int:
+    """Return how many records a page has, without building them; 0 if it is not as it should be."""
+    try:
+        return len(_count_entries.decode(body).data)
+    except NOT_JSON:
+        return 0
+
+
 _WITHOUT_CONTENT = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.RESET_CONTENT})
+_SIZE = re.compile(r"\d{1,9}", re.ASCII)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 

@@ -25,7 +25,18 @@ from svc_async.wire.records import Record, name_key
 if TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = ["Builder", "Misfit", "decode"]
+__all__ = ["MOST_VALUES", "Builder", "Misfit", "decode", "has_too_many_values"]
+
+MOST_VALUES = 1_000_000
+"""Values that one JSON text may have: reading as many stops the event loop for some tenths of a second at most."""
+
+
+def has_too_many_values(body: bytes) -> bool:
+    """Return whether JSON may have more values than are read, without reading it.
+
+    Each value but the outermost follows a comma, a colon or an opening bracket. Those in strings count as well.
+    """
+    return len(body) > MOST_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES
 
 
 def decode(body: bytes) -> Any:

@@ -1,9 +1,11 @@
 """Answers of success in another form, as the caller of a typed method sees them."""
 
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
+import attrs
 import pytest
 
 from svc_async import Retries, Session, UnexpectedAnswer
@@ -119,6 +121,23 @@ async def test_the_log_names_three_misfits_and_counts_the_rest(
     assert [record.message for record in caplog.records if record.name == "svc_async"] == [
         f"GET /12/accounts: the answer does not fit: {named}{end}"
     ]
+
+
+@attrs.define
+class Model:
+    """A model of a caller that notes the thread in which it is built."""
+
+    name: str
+    thread: int = attrs.field(factory=threading.get_ident)
+
+
+@pytest.mark.parametrize(("size", "is_apart"), [(100_000, False), (300_000, True)])
+async def test_a_large_answer_is_read_while_the_event_loop_goes_on(
+    service: ScriptedServer, session: Session, size: int, *, is_apart: bool
+) -> None:
+    service.answer_all(Answer({"data": [{"name": "x" * size}]}))
+    (model,) = await session.iterate("/12/things", into=Model).collect()
+    assert (model.thread != threading.get_ident()) is is_apart
 
 
 async def test_a_good_answer_reports_nothing(

@@ -16,7 +16,17 @@ from svc_async.auth.credentials import Credentials
 from svc_async.sandbox import VirtualClock
 from tests.support.session_options import SessionOptions
 
-__all__ = ["APP", "USER", "Answer", "ReceivedRequest", "ScriptedServer", "clock", "parse_oauth_header", "service"]
+__all__ = [
+    "APP",
+    "USER",
+    "Answer",
+    "ReceivedRequest",
+    "ScriptedServer",
+    "clock",
+    "parse_oauth_header",
+    "run_service",
+    "service",
+]
 
 APP = {"consumer_key": "key", "consumer_secret": "hush-1"}
 USER = UserCredentials(**APP, token="hush-2", token_secret="hush-3")
@@ -126,7 +136,8 @@ class ScriptedServer:
 
 
 @asynccontextmanager
-async def _run(service: ScriptedServer) -> AsyncIterator[None]:
+async def run_service(service: ScriptedServer) -> AsyncIterator[None]:
+    """Let a service answer within the block."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", service.answer)
     runner = web.AppRunner(app)
@@ -149,5 +160,5 @@ def clock() -> VirtualClock:
 @pytest.fixture
 async def service(clock: VirtualClock) -> AsyncIterator[ScriptedServer]:
     service = ScriptedServer(clock)
-    async with _run(service):
+    async with run_service(service):
         yield service

@@ -2,10 +2,10 @@ import copy
 import json
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, get_args, get_origin
+from typing import Any, ClassVar, get_args, get_origin
 
 import attrs
 import pytest
@@ -377,6 +377,65 @@ def test_a_page_tells_which_records_it_could_not_read(reader: Reader) -> None:
         ["data[2]", "Account"],
     ]
     assert "Ärger" not in repr(page.unreadable)
+
+
+@attrs.define(slots=False)
+class Counted:
+    """A model of a caller that counts how often it is built."""
+
+    id: int
+    built: ClassVar[int] = 0
+
+    def __attrs_post_init__(self) -> None:
+        type(self).built += 1
+
+
+COUNTED = Request[Any](method="GET", surface=LIST.surface, template="/", path="/", reply=Reply.PAGE, into=Counted)
+
+
+@pytest.mark.parametrize("form", [lambda records: {"data": records}, lambda records: {"meta": {}, "data": records}])
+@pytest.mark.parametrize("reply", [Reply.PAGE, Reply.META_PAGE])
+@pytest.mark.parametrize(("asked", "most"), [({}, 10_000), ({"count": 200}, 10_000), ({"count": 10_500}, 10_500)])
+def test_a_page_has_no_more_records_than_were_asked_for(
+    form: Callable[[object], object], reply: Reply, asked: dict[str, int], most: int
+) -> None:
+    request = attrs.evolve(COUNTED, reply=reply).with_params(**asked)
+    assert len(Reader().read(request, answer(form([{"id": 1}] * most))).items) == most
+
+    for record in ({"id": 1}, {}, 0):
+        Counted.built = 0
+        with pytest.raises(UnexpectedAnswer) as caught:
+            Reader().read(request, answer(form([record] * (most + 1))))
+        assert (Counted.built, caught.value.repeatable) == (0, False)
+
+
+def test_after_a_thousand_unreadable_records_no_other_is_built() -> None:
+    records = [*[{"id": "?"}] * 1_000, {"id": 5}, {"id": 6}]
+    Counted.built = 0
+    page = Reader().read(COUNTED, answer({"data": records}))
+
+    assert (page.items, Counted.built) == ([], 0)
+    assert [each.raw for each in page.unreadable] == records
+    assert [account.id for account in Reader().read(COUNTED, answer({"data": records[1:]})).items] == [5, 6]
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "0", '""'])
+@pytest.mark.parametrize(
+    "request_", [GET, LIST, attrs.evolve(GET, reply=Reply.BODY, into=None), attrs.evolve(GET, reply=Reply.FORM)]
+)
+def test_an_answer_of_a_million_values_is_not_read(request_: Request[Any], value: str) -> None:
+    body = f'{{"x":[{",".join([value] * 1_000_001)}]}}'.encode()
+    with pytest.raises(UnexpectedAnswer) as caught:
+        Reader().read(request_, answer(body))
+    assert not caught.value.repeatable
+    assert "1,000,000 values" in str(caught.value)
+
+
+def test_a_form_of_many_fields_is_not_read() -> None:
+    form: Any = attrs.evolve(GET, reply=Reply.FORM, into=dict)
+    assert len(Reader().read(form, answer("&".join(f"a{number}=1" for number in range(100)).encode()))) == 100
+    with pytest.raises(UnexpectedAnswer):
+        Reader().read(form, answer("&".join(f"a{number}=1" for number in range(101)).encode()))
 
 
 def test_a_strict_reading_leaves_nothing_out() -> None:
