@@ -331,17 +331,17 @@ _SIZES = frozenset({"count", "max_results"})
 
 
 @attrs.frozen
-class _Entries:
+class _CountedBody:
     data: Sequence[msgspec.Raw]
 
 
-_count_entries = msgspec.json.Decoder(_Entries)
+_counted_body = msgspec.json.Decoder(_CountedBody)
 
 
 def _count_records(body: bytes) -> int:
     """Return how many records a page has, without building them; 0 if it is not as it should be."""
     try:
-        return len(_count_entries.decode(body).data)
+        return len(_counted_body.decode(body).data)
     except NOT_JSON:
         return 0
 
