@@ -3,7 +3,21 @@
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-__all__ = ["make_getattr"]
+__all__ = ["LazyModule", "make_getattr"]
+
+
+class LazyModule:
+    """A module that is imported on first use: it takes long, or this Python may have been built without it.
+
+    Args:
+        name: its full name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(import_module(self._name), name)
 
 
 def make_getattr(module: str, namespace: dict[str, object], homes: Mapping[str, str]) -> Callable[[str], object]:

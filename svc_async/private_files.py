@@ -27,7 +27,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from svc_async.errors import UnusableFile
 
@@ -40,10 +40,11 @@ __all__ = [
     "create_private",
     "ensure_private",
     "is_exposed",
+    "needs_home",
     "open_private",
     "replace_private",
     "report_os_error",
-    "state_folder",
+    "user_folder",
     "write_private",
 ]
 
@@ -66,11 +67,34 @@ _IN_PLACE: Sequence[_Rule] = (
 )
 
 
-def state_folder() -> Path:
-    """Return where this user's files that are no settings are by default: `svc_async` in the state folder."""
-    from platformdirs import user_state_path  # noqa: PLC0415 - not imported with the session
+def user_folder(kind: Literal["config", "state"]) -> Path:
+    """Return where this user's files are by default: `svc_async` in the folder of settings, or of what else is kept.
 
-    return user_state_path("svc_async", appauthor=False)
+    Raises:
+        UnusableFile: this user has no home folder.
+    """
+    from platformdirs import user_config_path, user_state_path  # noqa: PLC0415 - not imported with the session
+
+    with needs_home(f"XDG_{kind.upper()}_HOME"):
+        # Some versions leave the ~ where it is if there is no home folder.
+        return (user_config_path if kind == "config" else user_state_path)("svc_async", appauthor=False).expanduser()
+
+
+@contextmanager
+def needs_home(alternative: str = "") -> Generator[None]:
+    """Report within the block that this user has no home folder, as in a container whose user is in no list of users.
+
+    Args:
+        alternative: the variable that would do in its place, besides `HOME`.
+
+    Raises:
+        UnusableFile: instead of the RuntimeError of pathlib and of platformdirs.
+    """
+    try:
+        yield
+    except RuntimeError:
+        ways = f"{alternative} or HOME" if alternative else "HOME"
+        raise UnusableFile("folder", "~", f"cannot be found: this user has no home folder; set {ways}") from None
 
 
 @contextmanager

@@ -27,7 +27,14 @@ from svc_async.auth.credentials import AppCredentials, BearerToken, Credentials,
 from svc_async.engine.origin import SessionOrigin
 from svc_async.errors import Hint, InvalidArgument, UnusableFile
 from svc_async.printable import clean, shorten
-from svc_async.private_files import check_replaceable, create_folder, is_exposed, report_os_error, write_private
+from svc_async.private_files import (
+    check_replaceable,
+    create_folder,
+    is_exposed,
+    report_os_error,
+    user_folder,
+    write_private,
+)
 from svc_async.store.database_url import DatabaseUrl
 from svc_async.value_rules import NAME, TEXT_BY_TEXT, instance_of, or_none
 from svc_async.wire.base_urls import Endpoints, proxy_url
@@ -49,6 +56,7 @@ __all__ = [
     "from_environment",
     "from_profile",
     "from_variable",
+    "has_file",
     "is_stored",
     "remove",
     "set_variables",
@@ -226,10 +234,21 @@ class _Values(dict[str, Any]):
 
 
 def default_path() -> Path:
-    """Return the profile file of this user: `svc_async/profiles.toml` in the configuration folder."""
-    from platformdirs import user_config_path  # noqa: PLC0415 - not imported with the session
+    """Return the profile file of this user: `svc_async/profiles.toml` in the configuration folder.
 
-    return user_config_path("svc_async", appauthor=False) / "profiles.toml"
+    Raises:
+        UnusableFile: this user has no home folder.
+    """
+    return user_folder("config") / "profiles.toml"
+
+
+def has_file() -> bool:
+    """Whether this user has a file of profiles."""
+    try:
+        path = default_path()
+    except UnusableFile:  # without a home folder
+        return False
+    return _exists(path)
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> ConnectionSettings:
@@ -269,6 +288,8 @@ def from_profile(name: str = "default", *, path: Path | None = None) -> Connecti
 def is_stored(name: str, *, path: Path | None = None) -> bool:
     """Whether there is a profile of this name."""
     NAME.check("profile", name)
+    if path is None and not has_file():
+        return False
     path = _locate(path)
     return _exists(path) and name in _load(path)
 
@@ -337,7 +358,7 @@ def find(profile: str | None = None, *, environ: Mapping[str, str] | None = None
     if chosen := from_variable(environ):
         return chosen
     variables = set_variables(environ)
-    if not variables and _exists(default_path()):
+    if not variables and has_file():
         return from_profile()
     try:
         return from_environment(environ)

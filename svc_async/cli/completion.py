@@ -9,6 +9,7 @@ from svc_async.cli.app import app
 from svc_async.cli.exit_codes import Exit
 from svc_async.cli.options import Flag, JsonFlag
 from svc_async.cli.output.console import say, show_json
+from svc_async.private_files import needs_home, report_os_error
 
 __all__ = ["completion"]
 
@@ -27,8 +28,8 @@ def completion(shell: Literal["bash", "zsh", "fish"], /, *, install: Flag = Fals
         as_json: Print only JSON.
     """
     if install:
-        path = app.meta.install_completion(shell=shell)
-        if shell == "fish":
+        with needs_home(), report_os_error("completion", shell, "cannot be installed"):
+            path = app.meta.install_completion(shell=shell)
             path.write_text(_generate(shell), encoding="utf-8")
         if as_json:
             show_json({"shell": shell, "path": str(path)})

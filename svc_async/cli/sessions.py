@@ -141,7 +141,7 @@ def find_signing_key(profile: str | None) -> SigningKey:
     secret = None if chosen else os.environ.get("SVC_CONSUMER_SECRET")
     if secret:
         return SigningKey(secret, key_id="SVC_CONSUMER_SECRET")
-    if not chosen and not profiles.default_path().exists():
+    if not chosen and not profiles.has_file():
         raise InvalidArgument("credentials", "need SVC_CONSUMER_SECRET, the secret of your app")
     source = chosen or profiles.from_profile("default")
     if source.app is None:

@@ -16,10 +16,10 @@ from svc_async.cli.exit_codes import Exit, describe, exit_of, explain
 from svc_async.cli.options import RunFlags
 from svc_async.cli.outcome import list_unused
 from svc_async.cli.output.console import count, format_duration, name_count, print_error, show, show_json
-from svc_async.errors import InvalidArgument
+from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.jobs.limits import find_job_limit
 from svc_async.lists.user_list import USER_LIMITS
-from svc_async.private_files import create_folder, report_os_error, state_folder
+from svc_async.private_files import create_folder, report_os_error, user_folder
 from svc_async.session import Session
 from svc_async.sources.source import Source
 
@@ -154,19 +154,33 @@ async def open_state(job: Job, session: Session, options: RunFlags) -> AsyncGene
             yield str(Path(folder) / "state")
     else:
         name = job.target.describe_at(profiles.find(options.profile).endpoints.ads_url)
-        path = state_folder() / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
-        if not is_sync:
-            is_shared = session.state is not None and await session.state.has_sync(name)
-            yield session.state if is_shared else str(path) if path.exists() else None
-            return
-        if session.state is None:
+        if is_sync and session.state is None:
+            path = _name_state(name)
             with report_os_error("state", path.parent, "is where states are without --state, and cannot be created"):
                 create_folder(path.parent)
-        elif path.exists() and not await session.state.has_sync(name):
+            yield str(path)
+            return
+        is_shared = session.state is not None and await session.state.has_sync(name)
+        found = None if is_shared else _find_state(name)
+        if is_sync and found is not None:
             go_on = "pass --state with this path, without --cluster"
             restart = "move the file away to send all rows again and remove nobody"
-            raise InvalidArgument("state", f"is kept in {path}: {go_on}, or {restart}")
-        yield session.state or str(path)
+            raise InvalidArgument("state", f"is kept in {found}: {go_on}, or {restart}")
+        yield session.state if is_sync or is_shared else found
+
+
+def _name_state(name: str) -> Path:
+    return user_folder("state") / f"{sha256(name.encode()).hexdigest()[:32]}.sqlite"
+
+
+def _find_state(name: str) -> str | None:
+    """Return the path of a state in the folder of this user; None if there is none."""
+    try:
+        path = _name_state(name)
+    except UnusableFile:  # there is no home folder
+        return None
+    with report_os_error("state", path, "cannot be read"):
+        return str(path) if path.exists() else None
 
 
 def _estimate(job: Job, plan: Plan) -> tuple[int, float]:

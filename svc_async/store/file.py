@@ -16,20 +16,21 @@ import asyncio
 import os
 import queue
 import re
-import sqlite3
 import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import attrs
 
 from svc_async.cancellation import in_thread
 from svc_async.errors import Hint, InvalidArgument, UnusableFile, WrongState
+from svc_async.lazy import LazyModule
 from svc_async.private_files import check_private, check_trusted, create_missing, ensure_private, open_private
 from svc_async.store.records import (
     COUNT,
@@ -52,11 +53,16 @@ if sys.platform == "win32":
 else:
     import fcntl
 
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    sqlite3 = LazyModule("sqlite3")  # a job without a file needs none
+
 __all__ = ["RECORDS", "DatabaseFile", "FileFormat", "FileLocation", "FileLock", "FileStore", "Work", "Writer"]
 
 T = TypeVar("T")
 
-Work = Callable[[sqlite3.Connection], T]
+Work = Callable[["sqlite3.Connection"], T]
 """Statements that belong to one transaction."""
 
 RECORDS = """
@@ -120,6 +126,7 @@ class FileFormat:
 
         Raises:
             InvalidArgument: the path is not a path, or is empty, or names what SQLite would keep in memory.
+            UnusableFile: this Python has no SQLite.
         """
         _PATH.check(self.parameter, path)
         if str(path) in {"", "."}:
@@ -127,8 +134,12 @@ class FileFormat:
         if _IN_MEMORY.fullmatch(str(Path(path))):
             lost = "SQLite would keep it in memory, and it would end with the process"
             raise InvalidArgument(self.parameter, f"must be the path of a file: {lost}", hint=self.in_memory)
+        try:
+            import_module("sqlite3")
+        except ImportError:
+            raise UnusableFile(self.parameter, path, "cannot be used: this Python was built without SQLite") from None
 
-    def is_empty(self, path: Path, connection: sqlite3.Connection) -> bool:
+    def is_empty(self, path: Path, connection: "sqlite3.Connection") -> bool:
         """Return whether a file holds nothing yet; otherwise make sure that it is of this kind and version.
 
         Raises:
@@ -151,7 +162,7 @@ class FileFormat:
             raise self.make_damage_error(path)
         return not tables
 
-    def create(self, connection: sqlite3.Connection) -> None:
+    def create(self, connection: "sqlite3.Connection") -> None:
         """Create the tables, within a transaction."""
         for statement in self.tables.split(";"):
             connection.execute(statement)
@@ -310,7 +321,7 @@ class DatabaseFile:
 
     path: Path
     file_format: FileFormat
-    connection: sqlite3.Connection
+    connection: "sqlite3.Connection"
     lock: FileLock | None = None
     turn: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
@@ -322,7 +333,7 @@ class DatabaseFile:
         *,
         exclusive: bool = True,
         synchronous: Literal["FULL", "NORMAL"] = "FULL",
-        factory: type[sqlite3.Connection] = sqlite3.Connection,
+        factory: "type[sqlite3.Connection] | None" = None,
     ) -> Self:
         """Open a database file, or create it in a folder that exists; only this user can read it.
 
@@ -345,7 +356,11 @@ class DatabaseFile:
             lock = FileLock.take(lock_path(path)) if exclusive else None
             try:
                 connection = sqlite3.connect(
-                    path, timeout=_WAIT, isolation_level=None, check_same_thread=False, factory=factory
+                    path,
+                    timeout=_WAIT,
+                    isolation_level=None,
+                    check_same_thread=False,
+                    factory=factory or sqlite3.Connection,
                 )
                 try:
                     is_empty = file_format.is_empty(path, connection)  # a file of another kind stays as it is
@@ -414,7 +429,7 @@ class DatabaseFile:
             return connection.execute(statement, values).fetchall()
 
     @contextmanager
-    def use(self) -> Generator[sqlite3.Connection]:
+    def use(self) -> "Generator[sqlite3.Connection]":
         """Use the connection within the block while no other thread does, and report errors as `report` does."""
         with self.report(), self.turn:
             yield self.connection
@@ -439,7 +454,7 @@ class Writer:
         self,
         file: DatabaseFile,
         *,
-        before_commit: Callable[[sqlite3.Connection], object] | None = None,
+        before_commit: Callable[["sqlite3.Connection"], object] | None = None,
         stop_on_error: bool = False,
     ) -> None:
         self._file = file
@@ -568,7 +583,7 @@ class FileLocation:
 
     path: Path = attrs.field(converter=Path)
     file_format: FileFormat
-    _factory: type[sqlite3.Connection] = attrs.field(default=sqlite3.Connection, repr=False)
+    _factory: "type[sqlite3.Connection] | None" = attrs.field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -624,6 +639,7 @@ class FileLocation:
         if not self.path.is_file():
             problem = "is a folder" if self.path.is_dir() else "does not exist"
             raise self.make_error(problem, self.file_format.give)
+        self.file_format.check_path(self.path)
         with self.file_format.report(self.path):
             # A job has just taken it up, or ended.
             return _try_again(lambda: self._read(kinds), "SQLITE_CANTOPEN", "SQLITE_READONLY")
@@ -640,7 +656,7 @@ class FileLocation:
                 return Records({}, self.make_damage_error)
             return self._load(connection, kinds)
 
-    def _load(self, connection: sqlite3.Connection, kinds: Collection[str] | None) -> Records:
+    def _load(self, connection: "sqlite3.Connection", kinds: Collection[str] | None) -> Records:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BODY)
         of_kinds = "" if kinds is None else f"WHERE kind IN ({', '.join('?' * len(kinds))})"
         check = check_all if kinds is None or COUNT in kinds else check_each
@@ -777,7 +793,7 @@ def _try_again(call: Callable[[], T], *passing: str) -> T:
     return call()
 
 
-def _check_pages(connection: sqlite3.Connection) -> None:
+def _check_pages(connection: "sqlite3.Connection") -> None:
     """Find damage that the checksums of records do not tell, and that would harm them when the file is written.
 
     Raises:
@@ -787,7 +803,7 @@ def _check_pages(connection: sqlite3.Connection) -> None:
         raise DamagedRecord
 
 
-def _write(changes: Changes, connection: sqlite3.Connection) -> None:
+def _write(changes: Changes, connection: "sqlite3.Connection") -> None:
     """Write records, within a transaction."""
     for (kind, number), body in changes.items():
         if body is None:

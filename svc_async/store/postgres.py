@@ -182,7 +182,7 @@ class Database:
         if not TEXT.accepts(schema) or not _is_schema(schema):
             raise InvalidArgument("schema", "must consist of at most 63 lower-case ASCII letters, digits and _")
         asyncpg = _import_asyncpg()
-        if problem := url.find_file_problem():
+        if problem := url.find_local_problem():
             raise InvalidArgument("state_url", problem)
         with _report_unavailable(url.name):
             pool = await asyncpg.create_pool(

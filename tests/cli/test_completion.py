@@ -1,6 +1,7 @@
 """Completion as shells do it, from the script that the command prints."""
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from typing import Literal
 import pytest
 from cyclopts import App
 
+from svc_async.cli.exit_codes import Exit
 from tests.support.command import Call
 
 BASH = shutil.which("bash") or ""
@@ -104,6 +106,21 @@ def test_fish_proposes_no_files_where_a_command_follows(call: Call) -> None:
     assert "complete -c svc-async -n '__fish_use_subcommand' -f\n" in script
     assert "complete -c svc-async -n '__fish_svc-async_using_command audience' -f\n" in script
     assert "using_command completion' -f" not in script
+
+
+@pytest.mark.long("the script of a shell is generated")
+def test_where_it_cannot_be_installed_is_said(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "file").touch()
+    monkeypatch.setenv("HOME", str(here / "file"))
+    assert call("completion", "bash", "--install", "--json").error["type"] == "UnusableFile"
+
+    def find(uid: int) -> pwd.struct_passwd:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", find)
+    ended = call("completion", "bash", "--install", "--json")
+    assert (ended.error["type"], ended.code) == ("UnusableFile", Exit.USAGE)
 
 
 @pytest.mark.long("the script of each shell is generated twice")

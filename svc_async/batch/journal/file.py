@@ -7,13 +7,12 @@ next call begins a new run with a new journal. Two calls at a time are refused l
 
 import json
 import re
-import sqlite3
 from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -21,6 +20,9 @@ from svc_async.batch.journal.records import KINDS, JobState
 from svc_async.errors import Hint, InvalidArgument, UnusableFile
 from svc_async.private_files import create_folder
 from svc_async.store.file import FileFormat, FileLocation
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = ["FORMAT", "JournalFile", "Journals"]
 
@@ -48,7 +50,7 @@ class JournalFile(FileLocation):
 
     most_spooled = inf
     path: Path = attrs.field(converter=Path)
-    _factory: type[sqlite3.Connection] = attrs.field(default=sqlite3.Connection, repr=False)
+    _factory: "type[sqlite3.Connection] | None" = attrs.field(default=None, repr=False)
     file_format: FileFormat = attrs.field(default=FORMAT, init=False, repr=False)
 
 

@@ -5,10 +5,9 @@ use stays constant.
 """
 
 import asyncio
-import bz2
-import lzma
 import os
 import re
+import sys
 import tempfile
 import zlib
 from abc import ABC, abstractmethod
@@ -19,9 +18,13 @@ from importlib import import_module
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from svc_async.errors import Hint, UnusableFile
+
+if TYPE_CHECKING:
+    from bz2 import BZ2Decompressor
+    from lzma import LZMADecompressor
 
 __all__ = [
     "ByteReader",
@@ -63,14 +66,10 @@ class _GzipDecompressor:
         return plain
 
 
-_Decompressor = _GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
-"""Decompresses one member."""
-
-
 class _DecompressedReader(RawIOBase):
     """Reads a file of one or more members, between which there may be padding."""
 
-    def __init__(self, raw: BinaryIO, magic: bytes, start: Callable[[], _Decompressor]) -> None:
+    def __init__(self, raw: BinaryIO, magic: bytes, start: "Callable[[], _Decompressor]") -> None:
         self._raw = raw
         self._magic = magic
         self._start = start
@@ -98,7 +97,7 @@ class _DecompressedReader(RawIOBase):
         buffer[: len(plain)] = plain
         return len(plain)
 
-    def _count(self, member: _Decompressor, plain: bytes) -> None:
+    def _count(self, member: "_Decompressor", plain: bytes) -> None:
         if plain:
             self._silence, self._is_empty = 0, False
         elif self._silence > _MAX_SILENCE:
@@ -109,7 +108,7 @@ class _DecompressedReader(RawIOBase):
             if self._empty_members > _MAX_EMPTY_MEMBERS:
                 raise zlib.error("more members without content than any file has")
 
-    def _start_member(self) -> _Decompressor | None:
+    def _start_member(self) -> "_Decompressor | None":
         """Start the next member; return None if there is no more."""
         while not (rest := self._rest.lstrip(b"\0")):
             self._rest = self._raw.read(_COMPRESSED_BLOCK)
@@ -122,8 +121,24 @@ class _DecompressedReader(RawIOBase):
         return self._start()
 
 
-def _open_members(magic: bytes, start: Callable[[], _Decompressor]) -> Callable[[BinaryIO], Any]:
-    return lambda raw: BufferedReader(_DecompressedReader(raw, magic, start))
+if TYPE_CHECKING:
+    _Decompressor = _GzipDecompressor | BZ2Decompressor | LZMADecompressor
+    """Decompresses one member."""
+
+
+def _open_gzip(raw: BinaryIO) -> Any:
+    return BufferedReader(_DecompressedReader(raw, _GZIP, _GzipDecompressor))
+
+
+def _open_bzip2(raw: BinaryIO) -> Any:
+    return BufferedReader(_DecompressedReader(raw, _BZIP2, import_module("bz2").BZ2Decompressor))
+
+
+def _open_xz(raw: BinaryIO) -> Any:
+    lzma = import_module("lzma")
+    return BufferedReader(
+        _DecompressedReader(raw, _XZ, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW))
+    )
 
 
 def _open_zstd(raw: BinaryIO) -> Any:
@@ -133,19 +148,25 @@ def _open_zstd(raw: BinaryIO) -> Any:
     except ImportError:
         arrow = import_module("pyarrow")
         return arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd")
-    return _open_members(_ZSTD, zstd.ZstdDecompressor)(raw)
+    return BufferedReader(_DecompressedReader(raw, _ZSTD, zstd.ZstdDecompressor))
 
 
 _GZIP, _BZIP2, _XZ, _ZSTD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
-_OPENERS: Mapping[bytes, Callable[[BinaryIO], Any]] = MappingProxyType(
+_OPENERS: Mapping[bytes, tuple[Callable[[BinaryIO], Any], str]] = MappingProxyType(
     {
-        _GZIP: _open_members(_GZIP, _GzipDecompressor),
-        _BZIP2: _open_members(_BZIP2, bz2.BZ2Decompressor),
-        _XZ: _open_members(_XZ, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW)),
-        _ZSTD: _open_zstd,
+        _GZIP: (_open_gzip, ""),
+        _BZIP2: (_open_bzip2, "bzip2, without which this Python was built"),
+        _XZ: (_open_xz, "xz, without which this Python was built"),
+        _ZSTD: (
+            _open_zstd,
+            'Zstandard, which needs Python 3.14 or the extra "feeds": pip install "svc-async[feeds]"',
+        ),
     }
 )
-"""Openers by the first bytes of a file; `read` may raise EOFError, OSError, zlib.error or LZMAError."""
+"""Openers by the first bytes of a file, and why one may be missing, which raises ImportError.
+
+`read` of what they return may raise EOFError, OSError, zlib.error or LZMAError.
+"""
 _MAX_MAGIC = max(map(len, _OPENERS))
 _is_url = re.compile(r"\w+:/.*").fullmatch  # a path that a program made of a URL has one slash left
 _BLOCK = 1_048_576
@@ -357,15 +378,13 @@ class ByteReader:
         try:
             first = self._guard(lambda: self._raw.read(_MAX_MAGIC))
             self._raw.seek(0)
-            open_ = next((open_ for magic, open_ in _OPENERS.items() if first.startswith(magic)), None)
-            self._plain = open_(self._raw) if open_ else self._raw
-        except ImportError:
-            self._raw.close()
-            raise unusable(
-                source.name,
-                "is compressed with Zstandard, which needs Python 3.14 or the extra "
-                '"feeds": pip install "svc-async[feeds]"',
-            ) from None
+            self._plain = self._raw
+            for magic, (open_, missing) in _OPENERS.items():
+                if first.startswith(magic):
+                    try:
+                        self._plain = open_(self._raw)
+                    except ImportError:
+                        raise unusable(source.name, f"is compressed with {missing}") from None
         except BaseException:
             self._raw.close()
             raise
@@ -413,7 +432,7 @@ class ByteReader:
             return read()
         except EOFError:
             raise unusable(name, "is truncated: its compressed data has no end") from None
-        except lzma.LZMAError as error:
+        except _find_lzma_error() as error:
             if "limit" in str(error):
                 raise unusable(name, f"needs more than {_MAX_WINDOW >> 20} MiB of memory; use xz -9") from None
             raise unusable(name, "is damaged: it cannot be decompressed") from None
@@ -422,6 +441,11 @@ class ByteReader:
         except OSError as error:
             problem = f"cannot be read: {error.strerror}" if error.errno else "is damaged or truncated"
             raise unusable(name, problem) from None
+
+
+def _find_lzma_error() -> type[Exception] | tuple[()]:
+    """Return what lzma raises; nothing if it is not loaded."""
+    return getattr(sys.modules.get("lzma"), "LZMAError", ())
 
 
 async def compute_digest(source: Input, *settings: object) -> str:

@@ -7,14 +7,13 @@ time, and any number of waiting events is read in their order, a part at a time.
 over its columns, the count of attempts included.
 """
 
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 from zlib import crc32
 
 from svc_async.cancellation import in_thread
@@ -25,6 +24,9 @@ from svc_async.store.records import DamagedRecord
 from svc_async.value_rules import COUNT, DURATION, NAME
 from svc_async.webhooks.stores.dedupe import DEFAULT_TTL, Claim, check_ttl
 from svc_async.webhooks.stores.inbox import EventTypes, Inbox, StoredEvent, WaitingEvent
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = ["SqliteDedupe", "SqliteInbox"]
 
@@ -242,7 +244,7 @@ class SqliteInbox(_Store, Inbox):
         return await self._run(lambda connection: _change_attempts(connection, key, lambda _: 0)) is not None
 
 
-def _insert_events(connection: sqlite3.Connection, events: Sequence[StoredEvent]) -> Mapping[str, int]:
+def _insert_events(connection: "sqlite3.Connection", events: Sequence[StoredEvent]) -> Mapping[str, int]:
     """Insert events; return how often handling of those has begun that were there already."""
     known: dict[str, int] = {}
     for body, group in groupby(events, key=attrgetter("body")):  # the events of a delivery share its body
@@ -259,7 +261,7 @@ def _insert_events(connection: sqlite3.Connection, events: Sequence[StoredEvent]
     return known
 
 
-def _delete_event(connection: sqlite3.Connection, key: str) -> bool:
+def _delete_event(connection: "sqlite3.Connection", key: str) -> bool:
     """Delete an event, and its body if no other event has it; return whether it was there."""
     stored = connection.execute("SELECT body_id FROM svc_inbox WHERE key = ?", (key,)).fetchone()
     if stored is None:
@@ -269,7 +271,7 @@ def _delete_event(connection: sqlite3.Connection, key: str) -> bool:
     return True
 
 
-def _change_attempts(connection: sqlite3.Connection, key: str, change: Callable[[int], int]) -> int | None:
+def _change_attempts(connection: "sqlite3.Connection", key: str, change: Callable[[int], int]) -> int | None:
     """Change the count of attempts of an event, and return it; None if the event is not there.
 
     Raises:
@@ -284,7 +286,7 @@ def _change_attempts(connection: sqlite3.Connection, key: str, change: Callable[
     return attempts
 
 
-def _load_events(connection: sqlite3.Connection, after: int, last: int) -> Iterator[tuple[int, StoredEvent]]:
+def _load_events(connection: "sqlite3.Connection", after: int, last: int) -> Iterator[tuple[int, StoredEvent]]:
     """Yield the position of each of the next events, and the event: at most 1,000 and about 16 MiB.
 
     Raises:
@@ -302,7 +304,7 @@ def _load_events(connection: sqlite3.Connection, after: int, last: int) -> Itera
         yield position, StoredEvent(key=key, body=body, key_id=key_id, received_at=moment, attempts=attempts)
 
 
-def _list_events(connection: sqlite3.Connection, limit: int) -> Sequence[WaitingEvent]:
+def _list_events(connection: "sqlite3.Connection", limit: int) -> Sequence[WaitingEvent]:
     """Return events, those with most attempts first.
 
     Raises:
@@ -325,7 +327,7 @@ def _check(checksum: int, *row: object) -> "tuple[str, int, str, float, int]":
     return row  # type: ignore[return-value]  # as it was written, since the checksum is right
 
 
-def _load_body(connection: sqlite3.Connection, number: int) -> bytes:
+def _load_body(connection: "sqlite3.Connection", number: int) -> bytes:
     found = connection.execute("SELECT body, checksum FROM svc_bodies WHERE id = ?", (number,)).fetchone()
     if found is None or not isinstance(found[0], bytes) or crc32(found[0]) != found[1]:
         raise DamagedRecord
@@ -421,7 +423,7 @@ class SqliteDedupe(_Store):
             raise
 
 
-def _claim(connection: sqlite3.Connection, key: str, owner: str, now: float, until: float) -> Claim:
+def _claim(connection: "sqlite3.Connection", key: str, owner: str, now: float, until: float) -> Claim:
     connection.execute("DELETE FROM svc_events WHERE expires_at <= ?", (now,))
     claim = "INSERT INTO svc_events VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING"
     if connection.execute(claim, (key, owner, until)).rowcount == 1:
