@@ -36,7 +36,7 @@ STANDARD_INPUT = "-"
 
 _INPUT = instance_of(Input, "a path, `-` or an input")
 
-_PARQUET = b"PAR1"
+_PARQUET = (b"PAR1", b"PARE")  # the second if it is encrypted as a whole
 _SAMPLE_SIZE = 4_096
 _LEADING = codecs.BOM_UTF8 + codecs.BOM_UTF16 + b"\0 \t\r\n"
 """Bytes that may precede the first character, in any Unicode encoding."""

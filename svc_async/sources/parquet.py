@@ -12,10 +12,10 @@ from svc_async.sources.blocks.files import Input
 from svc_async.sources.blocks.parquet_bounds import (
     MAX_VALUE,
     BatchPlanner,
-    ExcessiveFile,
-    check_footer,
-    check_rows,
-    find_range,
+    ColumnChunk,
+    DamagedPage,
+    RefusedFile,
+    read_footer,
 )
 from svc_async.sources.columns import IGNORED
 from svc_async.sources.file_source import TableSource
@@ -80,17 +80,31 @@ class ParquetSource(TableSource):
         super().__init__(file, empty)
         self._part = part
         self._arrow = Arrow.load("format", "parquet needs")
+        with self._input.open() as pages, self._guard(_DAMAGED):
+            self._groups = read_footer(pages, self._input.size)
+        self.row_groups: Sequence[int] = tuple(group.rows for group in self._groups)
+        self.size = max(1, sum(self.row_groups))
         with self._open() as (table, _), self._guard(_DAMAGED):
-            self.size = max(1, table.metadata.num_rows)
-            check_rows(self.size, self._input.size)
-            groups = map(table.metadata.row_group, range(table.num_row_groups))
-            self.row_groups: Sequence[int] = tuple(group.num_rows for group in groups)
+            leaves = [table.schema.column(index) for index in range(len(table.schema))]
+            paths = [leaf.path for leaf in leaves]
+            is_list = [leaf.max_repetition_level > 0 for leaf in leaves]
             names, types = table.schema_arrow.names, table.schema_arrow.types
+            if any(len(group.columns) != len(leaves) for group in self._groups):
+                raise DamagedPage
         self._match_columns(names, mapping, vocabulary, place="the schema")
         self._wanted = [name for name, key in self._keys if key != IGNORED]
         for name, column_type in zip(names, types, strict=True):
             if name in self._wanted and not self._arrow.is_supported(column_type, numbers=vocabulary.numbers):
                 raise self.refuse(f"must have strings or integers in column {name!r}, not {column_type}")
+        self._leaves = [
+            (index, name, is_list[index])
+            for index, path in enumerate(paths)
+            for name in dict.fromkeys(self._wanted)
+            if path == name or path.startswith(f"{name}.")
+        ]
+        for index, name, _ in self._leaves:
+            if any(group.columns[index] is None for group in self._groups):
+                raise self.refuse(f"has the encrypted column {name!r}: write it without encryption")
 
     @property
     def meaning(self) -> Sequence[object]:
@@ -102,8 +116,7 @@ class ParquetSource(TableSource):
 
     def list_ranges(self, group: int) -> Sequence[tuple[int, int]]:
         """Return where the columns of a row group that are read begin in the file, and their numbers of bytes."""
-        with self._open() as (table, _), self._guard(_DAMAGED):
-            return [find_range(metadata) for metadata, _ in self._find_leaves(table, group)]
+        return [(column.start, column.length) for column, _ in self._find_leaves(group)]
 
     def parse(self) -> Generator[Iterable[Sequence[Any]], None, None]:
         """Yield the rows of each batch, reduced to the columns that are wanted."""
@@ -137,14 +150,15 @@ class ParquetSource(TableSource):
 
     def _read_batches(self, table: Any, planner: BatchPlanner, group: int) -> Iterator[Any]:
         with self._guard(self._describe_damage()):
-            size = planner.find_batch_size(self._find_leaves(table, group))
+            size = planner.find_batch_size(self._find_leaves(group))
             columns = [*dict.fromkeys(self._wanted)]  # several may have one name
             batches = table.iter_batches(size, row_groups=[group], columns=columns, use_threads=False)
         while True:
             with self._guard(self._describe_damage()):
                 if (batch := next(batches, None)) is None:
                     return
-                planner.count(batch.nbytes)
+                shared = sum(self._arrow.measure_shared(column) for _, column in self._name_columns(batch))
+                planner.count(batch.nbytes + shared)
                 self._check_lengths(batch)
             yield batch
 
@@ -153,20 +167,18 @@ class ParquetSource(TableSource):
         places = {name: iter(batch.schema.get_all_field_indices(name)) for name in self._wanted}
         return ((name, batch.column(next(places[name]))) for name in self._wanted)
 
-    def _find_leaves(self, table: Any, group: int) -> Iterator[tuple[Any, bool]]:
-        """Yield the metadata of what the columns are stored in, and whether it is of lists."""
-        schema, metadata = table.schema, table.metadata.row_group(group)
-        for index in range(metadata.num_columns):
-            path = schema.column(index).path
-            if any(path == name or path.startswith(f"{name}.") for name in self._wanted):
-                yield metadata.column(index), schema.column(index).max_repetition_level > 0
+    def _find_leaves(self, group: int) -> Iterator[tuple[ColumnChunk, bool]]:
+        """Yield what the columns are stored in, and whether it is of lists."""
+        for index, _, is_list in self._leaves:
+            if column := self._groups[group].columns[index]:
+                yield column, is_list
 
     def _check_lengths(self, batch: Any) -> None:
         """Check the values of a batch that is large enough to hold a value that is too long."""
         if batch.nbytes > MAX_VALUE:
             for name, column in self._name_columns(batch):
                 if self._arrow.measure_longest(column) > MAX_VALUE:
-                    raise ExcessiveFile(f"has a value longer than {MAX_VALUE >> 20} MiB in column {name!r}")
+                    raise RefusedFile(f"has a value longer than {MAX_VALUE >> 20} MiB in column {name!r}")
 
     def _describe_damage(self) -> str:
         return f"is damaged after row {self.bytes_read}: it cannot be read as Parquet"
@@ -182,7 +194,7 @@ class ParquetSource(TableSource):
     def _guard(self, damage: str) -> Generator[None]:
         try:
             yield
-        except ExcessiveFile as error:
+        except RefusedFile as error:
             raise self.refuse(str(error)) from None
         except self._arrow.errors as error:
             is_text = "UTF8" in str(error)
@@ -193,7 +205,6 @@ class ParquetSource(TableSource):
     def _open(self) -> Generator[tuple[Any, BatchPlanner]]:
         with self._input.open() as raw, self._input.open() as pages:
             with self._guard(_DAMAGED):
-                check_footer(pages, self._input.size)
                 table = self._arrow.parquet.ParquetFile(
                     self._arrow.arrow.PythonFile(raw, mode="r"),
                     pre_buffer=False,

@@ -1,3 +1,4 @@
+import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -5,10 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyarrow.parquet import encryption
 
 from svc_async import InvalidArgument, UnusableFile
 from svc_async.errors import Hint
 from svc_async.sources.blocks.files import SpooledInput
+from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.file_source import TableSource
 from svc_async.sources.parquet import ParquetSource
 from tests.support.errors import at, has
@@ -40,6 +43,40 @@ def test_columns_are_recognised_and_values_are_strings_integers_or_lists(path: P
     assert source.bytes_read == source.size == 2
     assert source.exhausted
     assert source.find_line(0) is None
+
+
+def encrypt(path: Path, **keys: Any) -> Path:
+    """Write two columns, of which some, or the metadata too, are encrypted as by pyarrow, Spark and others."""
+
+    class Keys(encryption.KmsClient):  # type: ignore[misc]  # the library has no types
+        def wrap_key(self, key: bytes, _master: str) -> bytes:
+            return base64.b64encode(key)
+
+    settings = encryption.EncryptionConfiguration(footer_key="footer", **keys)
+    factory = encryption.CryptoFactory(lambda _: Keys())
+    table = pa.table({"email": ["a@b.c", "d@e.f"], "phone": ["+4930123456", None]})
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), settings)
+    with parquet.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    return path
+
+
+def test_an_encrypted_column_is_refused_if_it_is_read(path: Path) -> None:
+    encrypt(path, column_keys={"column": ["phone"]}, plaintext_footer=True)
+    with pytest.raises(UnusableFile) as caught:
+        ParquetSource(path)
+    assert "encrypted" in caught.value.problem
+    assert "'phone'" in caught.value.problem
+    source = ParquetSource(path, mapping={"phone": "-"})
+    assert read_rows(source) == [("a@b.c",), ("d@e.f",)]
+
+
+def test_a_file_that_is_encrypted_as_a_whole_is_named_as_such(path: Path) -> None:
+    encrypt(path, column_keys={"column": ["phone"]})
+    for open_ in (ParquetSource, open_source, open_feed):
+        with pytest.raises(UnusableFile) as caught:
+            open_(path)
+        assert "encrypted" in caught.value.problem
 
 
 def test_positions_continue_over_row_groups(path: Path) -> None:

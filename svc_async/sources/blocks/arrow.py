@@ -60,21 +60,34 @@ class Arrow:
 
     def shares_values(self, column_type: Any) -> bool:
         """Return whether many rows of a column may have the same value, which is stored once."""
-        types = self.arrow.types
-        is_list = types.is_list(column_type) or types.is_large_list(column_type)
-        return types.is_dictionary(column_type.value_type if is_list else column_type)  # type: ignore[no-any-return]  # no types
+        kind = column_type.value_type if self._is_list(column_type) else column_type
+        return self.arrow.types.is_dictionary(kind)  # type: ignore[no-any-return]  # no types
 
     def measure_longest(self, column: Any) -> int:
         """Return the bytes of the longest text of a column."""
+        values = column.flatten() if self._is_list(column.type) else column
+        lengths = self._measure_texts(values.dictionary if self.arrow.types.is_dictionary(values.type) else values)
+        return 0 if lengths is None else self.compute.max(lengths).as_py() or 0
+
+    def measure_shared(self, column: Any) -> int:
+        """Return the bytes that the texts of a column take beyond those that are stored, if each stands for itself."""
+        if not self.shares_values(column.type):
+            return 0
+        values = column.flatten() if self._is_list(column.type) else column
+        lengths = self._measure_texts(values.dictionary)
+        return 0 if lengths is None else self.compute.sum(lengths.take(values.indices)).as_py() or 0
+
+    def _is_list(self, column_type: Any) -> bool:
         types = self.arrow.types
-        values = column.flatten() if types.is_list(column.type) or types.is_large_list(column.type) else column
-        if types.is_dictionary(values.type):
-            values = values.dictionary
+        return types.is_list(column_type) or types.is_large_list(column_type)  # type: ignore[no-any-return]  # no types
+
+    def _measure_texts(self, values: Any) -> Any:
+        """Return the bytes of each text; None if the values are not texts."""
+        types = self.arrow.types
         if types.is_string_view(values.type):
             values = values.cast(self.arrow.large_string())
-        if types.is_primitive(values.type) or types.is_decimal(values.type) or types.is_null(values.type):
-            return 0
-        return self.compute.max(self.compute.binary_length(values)).as_py() or 0
+        is_other = types.is_primitive(values.type) or types.is_decimal(values.type) or types.is_null(values.type)
+        return None if is_other else self.compute.binary_length(values)
 
     def find_undecodable(self, column: Any) -> int:
         """Return the index of the first value that is not valid text."""
@@ -88,7 +101,7 @@ class Arrow:
     def is_supported(self, column_type: Any, *, numbers: bool = False, is_entry: bool = False) -> bool:
         """Return whether a column contains strings, integers, or lists of these; with `numbers` floats and decimals."""
         types = self.arrow.types
-        if not is_entry and (types.is_list(column_type) or types.is_large_list(column_type)):
+        if not is_entry and self._is_list(column_type):
             return self.is_supported(column_type.value_type, numbers=numbers, is_entry=True)
         if types.is_dictionary(column_type):
             return self.is_supported(column_type.value_type, is_entry=True)

@@ -1,8 +1,12 @@
-"""How many rows of a Parquet file can be decoded at once, found out before any value is.
+"""What a Parquet file takes to decode, found out before any value is.
 
 A few bytes of a page may stand for millions of values, or for one that is repeated in each row. The headers of the
 pages, the repetition levels of lists and the lengths in dictionaries bound what a number of rows becomes; the number
-of rows in a batch follows from that.
+of rows in a batch follows from that. All that is decoded of a file counts towards one bound, which follows from its
+size.
+
+The metadata is read here, too: the library ends the process at metadata that it does not expect, such as that of a
+column that is encrypted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,19 +22,19 @@ __all__ = [
     "MAX_FOOTER",
     "MAX_VALUE",
     "BatchPlanner",
+    "ColumnChunk",
     "DamagedPage",
-    "ExcessiveFile",
     "ParquetPage",
-    "check_footer",
-    "check_rows",
-    "count_structs",
-    "find_range",
+    "RefusedFile",
+    "RowGroup",
+    "read_footer",
     "read_pages",
 ]
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _MAX_VARINT = 10
 _MAX_DEPTH = 16
+_MAX_STRUCTS = 100_000
 _HEADER = 1_024
 _MAX_HEADER = 1_048_576
 """Bytes of a page header, which may hold the least and the greatest value."""
@@ -38,13 +42,57 @@ _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _DETAILS: Mapping[int, int] = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}
 """The field of a page header that is about a page of each type."""
 
+_Shape = Mapping[int, "_Shape"]
+"""The fields of a struct that are kept, and those of the structs in them."""
+_VALUE: _Shape = {}
+_PAGE: _Shape = {
+    **dict.fromkeys((1, 2, 3), _VALUE),
+    **dict.fromkeys(_DETAILS.values(), dict.fromkeys((1, 2, 4, 6), _VALUE)),
+}
+_COLUMN: _Shape = {3: dict.fromkeys((1, 4, 7, 9, 11), _VALUE), 8: _VALUE}
+_FOOTER: _Shape = {4: {1: _COLUMN, 3: _VALUE}}
+
+
+class RefusedFile(Exception):
+    """A file is encrypted, or demands more than any file of users does; the message says what."""
+
 
 class DamagedPage(Exception):
-    """The headers of pages cannot be read."""
+    """The metadata of a file or the headers of pages cannot be read."""
 
 
 class _Truncated(Exception):
     """The struct does not end in these bytes."""
+
+
+@attrs.frozen(kw_only=True)
+class ColumnChunk:
+    """A column in one row group.
+
+    Attributes:
+        start: where its first page begins in the file.
+        length: bytes of its pages with their headers.
+        has_texts: whether its values are of any length.
+        codec: how its pages are compressed, by the number of the format.
+    """
+
+    start: int
+    length: int
+    has_texts: bool
+    codec: int
+
+
+@attrs.frozen
+class RowGroup:
+    """A row group.
+
+    Attributes:
+        rows: its number of rows.
+        columns: its columns; None for one that is encrypted.
+    """
+
+    rows: int
+    columns: Sequence[ColumnChunk | None]
 
 
 @attrs.frozen(kw_only=True)
@@ -71,24 +119,33 @@ class ParquetPage:
 
 
 class _CompactReader:
-    """Reads structs in the compact protocol."""
+    """Reads structs in the compact protocol.
+
+    Raises:
+        DamagedPage: the bytes are not such structs.
+        RefusedFile: there are too many structs in one.
+    """
 
     def __init__(self, content: bytes) -> None:
         self._content = content
+        self._structs = 0
         self.at = 0
-        self.structs = 0
 
-    def read_struct(self, depth: int = 0) -> dict[int, Any]:
-        """Return the fields of a struct by their numbers."""
-        self.structs += 1
+    def read_struct(self, shape: _Shape, depth: int = 0) -> dict[int, Any]:
+        """Return some fields of a struct by their numbers: those of a shape."""
+        self._structs += 1
+        if self._structs > _MAX_STRUCTS:
+            raise RefusedFile(f"has metadata of more than {_MAX_STRUCTS:,} parts; use larger row groups")
         fields: dict[int, Any] = {}
         number = 0
         while kind := self._read_byte():
             number = number + (kind >> 4) if kind >> 4 else self._read_signed()
-            fields[number] = self._read_value(kind & 0x0F, depth)
+            value = self._read_value(kind & 0x0F, shape.get(number, _VALUE), depth)
+            if number in shape:
+                fields[number] = value
         return fields
 
-    def _read_value(self, kind: int, depth: int) -> Any:
+    def _read_value(self, kind: int, shape: _Shape, depth: int) -> Any:
         if depth > _MAX_DEPTH:
             raise DamagedPage
         if kind in {_TRUE, _FALSE}:
@@ -98,19 +155,25 @@ class _CompactReader:
         if kind == _BINARY:
             return self._skip(self._read_unsigned())
         if kind == _STRUCT:
-            return self.read_struct(depth + 1)
+            return self.read_struct(shape, depth + 1)
         if kind in {_LIST, _SET}:
-            return self._skip_list(depth)
+            return self._read_list(shape, depth)
         if kind in {_BYTE, _DOUBLE}:
             return self._skip(1 if kind == _BYTE else 8)
         raise DamagedPage
 
-    def _skip_list(self, depth: int) -> None:
+    def _read_list(self, shape: _Shape, depth: int) -> list[Any]:
+        """Return the structs of a list if some of their fields are kept."""
         head = self._read_byte()
         count = head >> 4 if head >> 4 != 0x0F else self._read_unsigned()  # noqa: PLR2004 - the longest short form
+        kind = head & 0x0F
+        kept = []
         for _ in range(count):
             # A Boolean in a list takes a byte, unlike a field.
-            self._read_value(_BYTE if head & 0x0F in {_TRUE, _FALSE} else head & 0x0F, depth + 1)
+            value = self._read_value(_BYTE if kind in {_TRUE, _FALSE} else kind, shape, depth + 1)
+            if shape and kind == _STRUCT:
+                kept.append(value)
+        return kept
 
     def _skip(self, count: int) -> None:
         self.at += count
@@ -137,33 +200,61 @@ class _CompactReader:
         return (value >> 1) ^ -(value & 1)
 
 
-class _Counter(_CompactReader):
-    """Counts the structs of a struct, and stops at a limit."""
-
-    def __init__(self, content: bytes, limit: int) -> None:
-        super().__init__(content)
-        self._limit = limit
-
-    def read_struct(self, depth: int = 0) -> dict[int, Any]:
-        if self.structs >= self._limit:
-            raise DamagedPage
-        super().read_struct(depth)
-        return {}
-
-
-def count_structs(content: bytes, limit: int) -> int:
-    """Return how many structs the metadata of a file consists of, or the limit if there are more.
+def read_footer(file: BinaryIO, size: int) -> Sequence[RowGroup]:
+    """Return the row groups of a file, as the metadata at its end describes them.
 
     Raises:
-        DamagedPage: they cannot be read.
+        RefusedFile: the metadata is encrypted, or would take too much memory, or there are more rows than so few bytes
+            hold of users.
+        DamagedPage: there is none, or it cannot be read.
     """
-    counter = _Counter(content, limit)
+    file.seek(max(0, size - 8))
+    tail = file.read(8)
+    length = int.from_bytes(tail[:_LENGTH], "little")
+    if tail[_LENGTH:] == b"PARE":
+        raise RefusedFile("is encrypted: write it without encryption")
+    if tail[_LENGTH:] != b"PAR1" or length > size - 12:
+        raise DamagedPage
+    if length > MAX_FOOTER:
+        raise RefusedFile(f"has more than {MAX_FOOTER >> 20} MiB of metadata")
+    file.seek(size - 8 - length)
     try:
-        counter.read_struct()
-    except (_Truncated, DamagedPage):
-        if counter.structs < limit:
-            raise DamagedPage from None
-    return counter.structs
+        metadata = _CompactReader(file.read(length)).read_struct(_FOOTER)
+    except _Truncated:
+        raise DamagedPage from None
+    groups = [
+        RowGroup(_get_size(group, 3), [_parse_column(column) for column in _get_list(group, 1)])
+        for group in _get_list(metadata, 4)
+    ]
+    # Columns of which several are in the same place would be read again and again.
+    if sum(column.length for group in groups for column in group.columns if column is not None) > size:
+        raise DamagedPage
+    if sum(group.rows for group in groups) * _OVERHEAD > _bound_work(size):
+        raise RefusedFile(f"has more than {_MAX_RATIO // _OVERHEAD} rows for each of its bytes")
+    return groups
+
+
+def _get_list(fields: Mapping[int, Any], number: int) -> Sequence[Mapping[int, Any]]:
+    entries = fields.get(number)
+    if not isinstance(entries, list):
+        raise DamagedPage
+    return entries
+
+
+def _parse_column(column: Mapping[int, Any]) -> ColumnChunk | None:
+    if 8 in column:  # noqa: PLR2004 - how it is encrypted
+        return None
+    metadata = column.get(3)
+    if not isinstance(metadata, dict):
+        raise DamagedPage
+    start = _get_size(metadata, 9)
+    dictionary = metadata.get(11, 0)
+    return ColumnChunk(
+        start=dictionary if 0 < dictionary < start else start,
+        length=_get_size(metadata, 7),
+        has_texts=_get_size(metadata, 1) == _BYTE_ARRAY,
+        codec=_get_size(metadata, 4),
+    )
 
 
 def read_pages(file: BinaryIO, start: int, length: int) -> Iterator[ParquetPage]:
@@ -192,7 +283,7 @@ def _read_header(file: BinaryIO, start: int, end: int) -> tuple[Mapping[int, Any
         file.seek(start)
         reader = _CompactReader(file.read(room))
         try:
-            return reader.read_struct(), reader.at
+            return reader.read_struct(_PAGE), reader.at
         except _Truncated:
             if room >= min(_MAX_HEADER, end - start):
                 raise DamagedPage from None
@@ -235,14 +326,10 @@ _MAX_PAGES = 100_000
 """Pages of a column in one row group."""
 MAX_FOOTER = 16_777_216
 """Bytes of the metadata of a file."""
-_MAX_STRUCTS = 100_000
-_UNCHECKED_FOOTER = 262_144
-"""Bytes of metadata that take little memory, whatever they hold."""
-_ALWAYS_ALLOWED_ROWS = 10_000_000
-_ALWAYS_ALLOWED_BYTES = 268_435_456
-_ALWAYS_DECODED = 17_179_869_184
+_ALWAYS_ALLOWED = 268_435_456
+"""Bytes that any file may become."""
 _MAX_RATIO = 1_100
-"""Rows for each byte of a file, and bytes of pages for each stored one."""
+"""Bytes that each byte of a larger file may become: gzip expands 1,032 times at most, files of people far less."""
 _BATCHES = (8_192, 1_024, 128, 16, 1)
 _INTEGER_SIZE = 20
 _OVERHEAD = 64
@@ -251,58 +338,28 @@ _ENTRY = 16
 """Bytes of an entry of a dictionary, besides its content."""
 _SCANNED_ENTRIES = 1_000_000
 _DELTA_BYTE_ARRAY = 7
+_PREFIXED_COPIES = 4
+"""Times that the library holds a value of this encoding while it decodes it, in buffers that grow by doubling."""
 _DICTIONARY_ENCODINGS = frozenset({2, 8})
-_CODECS: Mapping[str, str | None] = MappingProxyType(
-    {
-        "BROTLI": "brotli",
-        "GZIP": "gzip",
-        "LZ4": "lz4_raw",
-        "SNAPPY": "snappy",
-        "UNCOMPRESSED": None,
-        "ZSTD": "zstd",
-    }
+_BYTE_ARRAY = 6
+_UNCOMPRESSED = 0
+_CODECS: Mapping[int, str] = MappingProxyType(
+    {1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: "lz4_raw"}
 )
 _LENGTH = 4
 _read_length = Struct("<I").unpack_from
 _MAX_SHIFT = 35
 """Bits of the head of a run."""
+_PACKED = 65_536
+"""Bytes of packed levels that are unpacked at a time, each to eight characters."""
 
 Decompress = Callable[[bytes, int, str], bytes]
 """Decompresses bytes to a size, with the codec of this name."""
 
 
-class ExcessiveFile(Exception):
-    """A file demands more than any file of users does; the message says what."""
-
-
-def check_footer(file: BinaryIO, size: int) -> None:
-    """Check the metadata at the end of a file, before it is parsed.
-
-    Raises:
-        ExcessiveFile: it would take too much memory.
-        DamagedPage: there is none, or it cannot be read.
-    """
-    file.seek(max(0, size - 8))
-    tail = file.read(8)
-    length = int.from_bytes(tail[:_LENGTH], "little")
-    if tail[_LENGTH:] != b"PAR1" or length > size - 12:
-        raise DamagedPage
-    if length > MAX_FOOTER:
-        raise ExcessiveFile(f"has more than {MAX_FOOTER >> 20} MiB of metadata")
-    if length > _UNCHECKED_FOOTER:
-        file.seek(size - 8 - length)
-        if count_structs(file.read(length), _MAX_STRUCTS + 1) > _MAX_STRUCTS:
-            raise ExcessiveFile(f"has metadata of more than {_MAX_STRUCTS:,} parts; use larger row groups")
-
-
-def check_rows(rows: int, size: int) -> None:
-    """Check the number of rows of a file of a size.
-
-    Raises:
-        ExcessiveFile: there are more than so few bytes hold of users.
-    """
-    if rows > max(_ALWAYS_ALLOWED_ROWS, size * _MAX_RATIO):
-        raise ExcessiveFile(f"has more than {_MAX_RATIO:,} rows for each of its bytes")
+def _bound_work(size: int) -> int:
+    """Return the most bytes that the pages of a file of a size, and what is decoded of them, may take together."""
+    return max(_ALWAYS_ALLOWED, size * _MAX_RATIO)
 
 
 @attrs.frozen(kw_only=True)
@@ -340,111 +397,111 @@ class BatchPlanner:
     file: BinaryIO
     size: int
     decompress: Decompress
-    _expanded: int = 0
-    _decoded: int = 0
+    _work: int = 0
 
     def count(self, size: int) -> None:
-        """Count the bytes of a batch that was decoded.
+        """Count bytes that are decompressed or decoded; a value counts as an object, too.
 
         Raises:
-            ExcessiveFile: there are more than so small a file holds of users.
+            RefusedFile: there are more than so small a file holds of users.
         """
-        self._decoded += size
-        if self._decoded > max(_ALWAYS_DECODED, self.size * _MAX_RATIO):
-            raise ExcessiveFile(f"repeats its values until they are more than {_MAX_RATIO:,} times its size")
+        self._work += size
+        if self._work > _bound_work(self.size):
+            raise RefusedFile(f"expands more than {_MAX_RATIO:,} times when it is decoded")
 
-    def find_batch_size(self, columns: Iterable[tuple[Any, bool]]) -> int:
+    def find_batch_size(self, columns: Iterable[tuple[ColumnChunk, bool]]) -> int:
         """Return how many rows of a row group are decoded at once.
 
         Args:
-            columns: the metadata of the columns that are read, and whether each is one of lists.
+            columns: those that are read, and whether each is one of lists.
 
         Raises:
-            ExcessiveFile: a value, a list or a page is too large.
+            RefusedFile: a value, a list or a page is too large.
             DamagedPage: the pages cannot be read.
         """
-        chunks = [self._read_chunk(metadata, is_list) for metadata, is_list in columns]
+        chunks = [self._read_chunk(column, is_list) for column, is_list in columns]
         for rows in _BATCHES:
             if sum(chunk.bound_rows(rows) for chunk in chunks) <= MAX_BATCH:
                 return rows
-        raise ExcessiveFile(f"needs more than {MAX_BATCH >> 20} MiB to read one row; write it with smaller pages")
+        raise RefusedFile(f"needs more than {MAX_BATCH >> 20} MiB to read one row; write it with smaller pages")
 
-    def _read_chunk(self, metadata: Any, is_list: bool) -> _Chunk:  # noqa: FBT001 - from a table of columns
-        pages = list(islice(read_pages(self.file, *find_range(metadata)), _MAX_PAGES + 1))
+    def _read_chunk(self, column: ColumnChunk, is_list: bool) -> _Chunk:  # noqa: FBT001 - from a table of columns
+        pages = list(islice(read_pages(self.file, column.start, column.length), _MAX_PAGES + 1))
         if len(pages) > _MAX_PAGES:
-            raise ExcessiveFile(f"has more than {_MAX_PAGES:,} pages in a row group; write larger pages")
-        self._expanded += sum(page.size for page in pages)
-        if self._expanded > max(_ALWAYS_ALLOWED_BYTES, self.size * _MAX_RATIO):
-            raise ExcessiveFile(f"expands more than {_MAX_RATIO:,} times when it is decompressed")
+            raise RefusedFile(f"has more than {_MAX_PAGES:,} pages in a row group; write larger pages")
+        self.count(sum(page.size + page.values * _OVERHEAD for page in pages))
         largest = max((max(page.size, page.stored) for page in pages), default=0)
         if largest > MAX_BATCH // 2:
-            raise ExcessiveFile(f"has a page of more than {MAX_BATCH >> 21} MiB; write smaller pages")
+            raise RefusedFile(f"has a page of more than {MAX_BATCH >> 21} MiB; write smaller pages")
         data = [page for page in pages if not page.is_dictionary]
         return _Chunk(
             pages=data,
             buffers=largest + sum(page.size + page.values * _ENTRY for page in pages if page.is_dictionary),
-            value_size=self._bound_value(metadata, pages),
-            list_size=self._bound_list(metadata, data) if is_list else 1,
+            value_size=self._bound_value(column, pages),
+            list_size=self._bound_list(column, data) if is_list else 1,
         )
 
-    def _bound_value(self, metadata: Any, pages: Sequence[ParquetPage]) -> int:
+    def _bound_value(self, column: ColumnChunk, pages: Sequence[ParquetPage]) -> int:
         """Return the most bytes of a value that is not stored in full wherever it occurs."""
-        if metadata.physical_type != "BYTE_ARRAY":
+        if not column.has_texts:
             return _INTEGER_SIZE
-        repeated = (self._find_longest(metadata, page) for page in pages if page.is_dictionary)
+        repeated = (self._find_longest(column, page) for page in pages if page.is_dictionary)
         # A value may repeat the beginning of the one before it, which is longer than all that is stored of it.
-        prefixed = (page.size for page in pages if page.encoding == _DELTA_BYTE_ARRAY)
+        prefixed = (page.size * _PREFIXED_COPIES for page in pages if page.encoding == _DELTA_BYTE_ARRAY)
         longest = max(repeated, default=0)
         if longest > MAX_VALUE:
-            raise ExcessiveFile(f"has a value longer than {MAX_VALUE >> 20} MiB")
+            raise RefusedFile(f"has a value longer than {MAX_VALUE >> 20} MiB")
         return max(longest, max(prefixed, default=0))
 
-    def _find_longest(self, metadata: Any, page: ParquetPage) -> int:
+    def _find_longest(self, column: ColumnChunk, page: ParquetPage) -> int:
         """Return the length of the longest value of a dictionary."""
-        content = None if page.values > _SCANNED_ENTRIES else self._read_page(metadata, page)
+        content = None if page.values > _SCANNED_ENTRIES else self._read_page(column, page)
         if content is None:
             return min(page.size, MAX_VALUE)
         at = longest = 0
         end = len(content) - _LENGTH
-        while at <= end:  # there may be a million entries, so each costs as little as it can
+        for _ in range(page.values):  # there may be a million entries, so each costs as little as it can
+            if at > end:
+                break
             (length,) = _read_length(content, at)
             if length > longest:  # noqa: PLR1730 - a call of max() takes longer
                 longest = length
             at += _LENGTH + length
         return min(longest, page.size)
 
-    def _bound_list(self, metadata: Any, pages: Sequence[ParquetPage]) -> int:
+    def _bound_list(self, column: ColumnChunk, pages: Sequence[ParquetPage]) -> int:
         """Return the most entries of a list."""
         lists = _ListLengths()
         for page in pages:
-            levels = self._read_levels(metadata, page)
+            levels = self._read_levels(column, page)
             if levels is None:
                 lists.add_run(1, page.values)
             else:
                 lists.add_levels(levels, page.values)
             if lists.longest > _MAX_LIST:
-                raise ExcessiveFile(f"has a list of more than {_MAX_LIST:,} entries")
+                raise RefusedFile(f"has a list of more than {_MAX_LIST:,} entries")
         return lists.longest
 
-    def _read_levels(self, metadata: Any, page: ParquetPage) -> bytes | None:
+    def _read_levels(self, column: ColumnChunk, page: ParquetPage) -> bytes | None:
         """Return the repetition levels of a page: 1 for an entry of the list of the entry before it, else 0."""
         if page.repetition_size is not None:
             self.file.seek(page.start)
             return self.file.read(page.repetition_size)
-        content = self._read_page(metadata, page)
+        content = self._read_page(column, page)
         if content is None:
             return None
         return content[_LENGTH : _LENGTH + int.from_bytes(content[:_LENGTH], "little")]
 
-    def _read_page(self, metadata: Any, page: ParquetPage) -> bytes | None:
+    def _read_page(self, column: ColumnChunk, page: ParquetPage) -> bytes | None:
         """Return the content of a page, None if its compression is not known."""
         self.file.seek(page.start)
         stored = self.file.read(page.stored)
-        if metadata.compression not in _CODECS:
+        if column.codec == _UNCOMPRESSED:
+            return stored
+        if column.codec not in _CODECS:
             return None
-        codec = _CODECS[metadata.compression]
         try:
-            return stored if codec is None else self.decompress(stored, page.size, codec)
+            return self.decompress(stored, page.size, _CODECS[column.codec])
         except (OSError, ValueError):  # the older of the two kinds of LZ4, or damage, which is found when it is read
             return None
 
@@ -462,14 +519,22 @@ class _ListLengths:
 
     def add_levels(self, levels: bytes, count: int) -> None:
         """Add the levels of entries, in the hybrid of runs and packed bits of the format."""
-        for run, packed in _split_runs(levels):
-            if packed is None:
-                level, length = run
-                self.add_run(level, min(length, count))
-                count -= min(length, count)
+        at = 0
+        while count and at < len(levels):
+            head, at = _read_head(levels, at)
+            if head & 1:
+                end = at + (head >> 1)
+                packed = levels[at : min(end, at + -(-count // 8))]
+                for start in range(0, len(packed), _PACKED):
+                    self._add_bits(packed[start : start + _PACKED], count - 8 * start)
+                added, at = min(8 * len(packed), count), end
             else:
-                self._add_bits(packed[:count])
-                count -= min(len(packed), count)
+                added = min(head >> 1, count)
+                self.add_run(levels[at] & 1 if at < len(levels) else 0, added)
+                at += 1
+            if not added:  # no file has that, and bytes without entries would take any time
+                break
+            count -= added
         self.add_run(1, count)  # the page is shorter than it says; whatever is read, the list is no longer than this
 
     def add_run(self, level: int, count: int) -> None:
@@ -478,7 +543,8 @@ class _ListLengths:
             self._current = self._current + count if level else 1
             self.longest = max(self.longest, self._current)
 
-    def _add_bits(self, bits: str) -> None:
+    def _add_bits(self, packed: bytes, most: int) -> None:
+        bits = f"{int.from_bytes(packed, 'little'):0{8 * len(packed)}b}"[::-1][:most]
         first, *others = bits.split("0")
         self.add_run(1, len(first))
         if others:
@@ -486,32 +552,16 @@ class _ListLengths:
             self._current = 1 + len(others[-1])
 
 
-def _split_runs(levels: bytes) -> Iterator[tuple[tuple[int, int], str | None]]:
-    """Yield runs of one level, and packed levels as text."""
-    at = 0
-    while at < len(levels):
-        head = shift = 0
-        while at < len(levels) and shift < _MAX_SHIFT:
-            byte = levels[at]
-            head |= (byte & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-            if not byte & 0x80:
-                break
-        if head & 1:
-            packed = levels[at : at + (head >> 1)]
-            yield (0, 0), f"{int.from_bytes(packed, 'little'):0{8 * len(packed)}b}"[::-1] if packed else ""
-            at += len(packed)
-        else:
-            yield (levels[at] & 1 if at < len(levels) else 0, head >> 1), None
-            at += 1
-
-
-def find_range(metadata: Any) -> tuple[int, int]:
-    """Return where the pages of a column begin, and their number of bytes."""
-    start = metadata.data_page_offset
-    if metadata.has_dictionary_page and 0 < metadata.dictionary_page_offset < start:
-        start = metadata.dictionary_page_offset
-    return start, metadata.total_compressed_size
+def _read_head(levels: bytes, at: int) -> tuple[int, int]:
+    """Return the head of a run, and where what follows begins."""
+    head = shift = 0
+    while at < len(levels) and shift < _MAX_SHIFT:
+        byte = levels[at]
+        head |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not byte & 0x80:
+            break
+    return head, at
 
 
 def _find_largest_window(pages: Sequence[ParquetPage], values: int) -> int:
