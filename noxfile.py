@@ -250,6 +250,15 @@ def bounds(session: nox.Session) -> None:
     _run_pytest(session, "--timeout", "300", "tests/campaigns/bounds")
 
 
+@nox.session(name="two-users")
+def two_users(session: nox.Session) -> None:
+    """Attack the files and the processes of one user of this machine as another one, which takes root."""
+    if os.geteuid() != 0:
+        session.error("two-users starts processes as another user of this machine: run it as root")
+    _install(session, "test")
+    session.run("pytest", "--timeout", "300", "tests/campaigns/two_users", *session.posargs)
+
+
 @nox.session
 def browser(session: nox.Session) -> None:
     """Open the pages of the project in a Chromium of this machine, or in the one that SVC_TEST_CHROMIUM names."""

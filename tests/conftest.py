@@ -33,7 +33,10 @@ settings.register_profile("random", settings.get_profile("any machine"), derando
 
 
 _HERE = Path(__file__).parent
-_OWN_SESSIONS = {_HERE / name for name in ("campaigns/bounds", "campaigns/browser", "lint", "pytest_plugin", "recipes")}
+_OWN_SESSIONS = {
+    _HERE / name
+    for name in ("campaigns/bounds", "campaigns/browser", "campaigns/two_users", "lint", "pytest_plugin", "recipes")
+}
 """Folders for which nox has a session each: their tests run where the command line names them."""
 _MOST_SHORT = 5
 """Cases of one function; those that follow run with the long ones, except in folders that have a session."""

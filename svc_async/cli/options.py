@@ -160,7 +160,7 @@ class WorkerFlags:
     """Where the work of a job is done, if not in this process.
 
     Attributes:
-        cluster: The address of a Dask scheduler, such as tcp://scheduler:8786, whose workers do the job; or "local" for
+        cluster: The address of a Dask scheduler, such as tls://scheduler:8786, whose workers do the job; or "local" for
             processes on this machine. Needs the extra "cluster", or "local-cluster" without a database of your own.
         workers: With --cluster local, the number of processes. [default: as many as there are processors]
     """

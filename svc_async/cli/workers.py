@@ -34,7 +34,7 @@ def check_cluster_options(job: Job, options: RunFlags, journal: JournalFlags, cl
         options_given = "--workers and --shards" if isinstance(cluster, ClusterFlags) else "--workers"
         raise InvalidArgument("--cluster", f"must be given with {options_given}")
     if cluster.cluster != _LOCAL and ":" not in cluster.cluster:
-        raise InvalidArgument("--cluster", "must be local, or the address of a scheduler: tcp://HOST:8786")
+        raise InvalidArgument("--cluster", "must be local, or the address of a scheduler: tls://HOST:8786")
     if options.sandbox:
         raise InvalidArgument("--sandbox", "must not be given with --cluster: `svc-async sandbox` serves one for it")
     if journal.journal is not None or journal.journals is not None:

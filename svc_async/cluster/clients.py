@@ -9,11 +9,13 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as read_version
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
 from dask import config
-from distributed import Client, LocalCluster
+from distributed import Client, Nanny, Scheduler, SpecCluster, Worker
+from distributed.security import Security
 from distributed.utils import get_mp_context
 
 from svc_async._version import __version__
@@ -39,6 +41,8 @@ _log = logging.getLogger("svc_async")
 
 _DISTRIBUTION = "svc-async"
 _ASYNCHRONOUS = "must be an asynchronous client: Client(address, asynchronous=True), used inside `async with`"
+_PROTECTED = ("tls://", "wss://", "inproc://")
+"""How addresses begin at which only those are heard who have a certificate, or who are in this process."""
 _CONNECT_SECONDS = 10
 _THREADS = 1
 """Of a worker process on this machine: it encodes one fragment at a time, and those that send shards do not count."""
@@ -50,6 +54,8 @@ _FULL_SHUFFLE = "P2POutOfDiskError"
 _SETTINGS: Mapping[str, Any] = MappingProxyType(
     {
         "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
         "distributed.worker.profile.enabled": False,
         # By default each of its processes wakes up fifty times a second to see whether it does.
         "distributed.admin.tick.interval": "500ms",
@@ -82,13 +88,14 @@ async def open_client(address: str) -> AsyncGenerator[Any]:
     """Connect to a scheduler.
 
     Raises:
-        InvalidArgument: the address is none.
+        InvalidArgument: it is not the address of a scheduler, or not what the settings of Dask demand.
         ClusterFailed: the scheduler cannot be reached.
     """
     try:
+        _check_encryption(address)
         client = await Client(address, asynchronous=True, timeout=_CONNECT_SECONDS)
     except ValueError:
-        raise InvalidArgument("cluster", "must be the address of a scheduler, such as tcp://HOST:8786") from None
+        raise InvalidArgument("cluster", "must be the address of a scheduler, such as tls://HOST:8786") from None
     except (OSError, TimeoutError) as error:
         name = type(error).__name__
         raise ClusterFailed(f"the scheduler at {address} cannot be reached ({name}): check the address") from None
@@ -96,30 +103,65 @@ async def open_client(address: str) -> AsyncGenerator[Any]:
         yield client
 
 
+def _check_encryption(address: str) -> None:
+    """Check that an address and the settings of Dask agree on TLS; Dask finds out too late to close what it has opened.
+
+    Raises:
+        InvalidArgument: they do not.
+    """
+    settings = Security().get_connection_args("client")
+    if address.startswith(_PROTECTED):
+        if settings["ssl_context"] is None:
+            rule = "needs certificates for an address with tls://: name them in distributed.comm.tls of Dask's settings"
+            raise InvalidArgument("cluster", rule)
+    elif settings["require_encryption"]:
+        rule = "must begin with tls://: distributed.comm.require-encryption of Dask's settings demands it"
+        raise InvalidArgument("cluster", rule)
+
+
+class _LocalScheduler(Scheduler):
+    def start_http_server(self, *_arguments: object, **_options: object) -> None:
+        """Start no server: its pages would show every user what the workers do, and Dask has no setting for it."""
+
+
+class _LocalWorker(Worker):
+    def start_http_server(self, *_arguments: object, **_options: object) -> None:
+        """Start no server, likewise."""
+
+
 @asynccontextmanager
 async def start_local(workers: int | None = None) -> AsyncGenerator[Any]:
     """Start a cluster of processes on this machine, and stop it in the end.
 
-    The processes have the environment of this one, and log errors only.
+    The processes have the environment of this one, and log errors only. Dask executes what it receives, so whatever
+    listens demands a certificate that only these processes have. Dask also imports modules from the folder of its
+    temporary files, which is private therefore.
 
     Args:
         workers: how many processes; by default, as many as there are processors.
     """
-    count = workers or os.cpu_count() or 1
-    options: dict[str, Any] = {
-        "n_workers": count,
-        "threads_per_worker": _THREADS,
-        "processes": True,
-        "asynchronous": True,
-        "dashboard_address": "127.0.0.1:0",  # of its health page; by default a second cluster warns that it is taken
-        "scheduler_kwargs": {"dashboard": False},
-        "silence_logs": False,  # it would change the handlers of this process
-        "env": dict(os.environ),
-    }
-    with config.set({**_SETTINGS, **_START}):
+    security = Security.temporary()  # a key and a certificate in memory
+    common = {"host": "127.0.0.1", "protocol": "tls://", "security": security}
+    options = {**common, "worker_class": _LocalWorker, "nthreads": _THREADS, "env": dict(os.environ)}
+    worker = {"cls": Nanny, "options": options}
+    with (
+        TemporaryDirectory(
+            prefix="svc-async-", dir=config.get("temporary-directory", None), ignore_cleanup_errors=True
+        ) as folder,
+        config.set({**_SETTINGS, **_START, "temporary-directory": folder}),
+    ):
         if _START:
             get_mp_context().set_forkserver_preload([_PRELOAD])
-        async with LocalCluster(**options) as cluster, Client(cluster, asynchronous=True) as client:
+        async with (
+            SpecCluster(
+                dict.fromkeys(range(workers or os.cpu_count() or 1), worker),
+                scheduler={"cls": _LocalScheduler, "options": {**common, "port": 0, "dashboard": False}},
+                worker=worker,
+                security=security,
+                asynchronous=True,
+            ) as cluster,
+            Client(cluster, asynchronous=True) as client,
+        ):
             yield client
 
 
@@ -156,7 +198,8 @@ def check_call(
 async def check_workers(client: Any) -> int:
     """Check that the workers that answer have the version of this process; return how many workers there are.
 
-    One that stands still keeps nobody waiting: what it is given is done elsewhere once the scheduler notices.
+    One that stands still keeps nobody waiting: what it is given is done elsewhere once the scheduler notices. A
+    cluster without TLS is named in a warning.
 
     Raises:
         InvalidArgument: one has another version, or does not have the package.
@@ -167,6 +210,8 @@ async def check_workers(client: Any) -> int:
             workers = await client.nthreads()
     except (OSError, TimeoutError) as error:
         raise ClusterFailed(f"the scheduler of the cluster does not answer ({type(error).__name__})") from None
+    if not client.scheduler.address.startswith(_PROTECTED):
+        _log.warning("the cluster has no TLS: whoever reaches its scheduler runs code with the rights of its workers")
     if not workers:
         _log.warning("the cluster has no workers; the job waits for them")
     calls = [

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,6 +37,7 @@ class NoWorkers:
     """A client of a cluster that a call needs only for its first checks."""
 
     asynchronous = True
+    scheduler = SimpleNamespace(address="inproc://none")
 
     async def nthreads(self) -> dict[str, int]:
         return {}

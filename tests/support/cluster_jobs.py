@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from dask import config
 from distributed import Client, Scheduler, Worker
+from distributed.security import Security
 
 from svc_async import Session
 from svc_async.lists.audience_users import AudienceUsers
@@ -77,14 +78,23 @@ class Workbench:
 
 
 @asynccontextmanager
-async def open_cluster() -> AsyncIterator[Client]:
-    """Run a scheduler and two workers in this process, which send each other what they do over sockets."""
+async def open_cluster(security: Security | None = None) -> AsyncIterator[Client]:
+    """Run a scheduler and two workers in this process, which send each other what they do over sockets.
+
+    Args:
+        security: the certificates of the cluster; without them, it has no TLS.
+    """
     with config.set(_QUIET):
         async with (
-            Scheduler(port=0, dashboard_address="127.0.0.1:0") as scheduler,
-            Worker(scheduler.address, nthreads=1),
-            Worker(scheduler.address, nthreads=1),
-            Client(scheduler.address, asynchronous=True) as client,
+            Scheduler(
+                port=0,
+                dashboard_address="127.0.0.1:0",
+                protocol="tls://" if security else None,
+                security=security,
+            ) as scheduler,
+            Worker(scheduler.address, nthreads=1, security=security),
+            Worker(scheduler.address, nthreads=1, security=security),
+            Client(scheduler.address, asynchronous=True, security=security) as client,
         ):
             yield client
 

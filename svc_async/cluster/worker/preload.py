@@ -9,6 +9,7 @@ MODULES = (
     "pyarrow.compute",
     "pyarrow.parquet",
     "svc_async.lists.audience_users",
+    "svc_async.cluster.clients",
     "svc_async.cluster.encode",
     "svc_async.cluster.snapshot",
     "svc_async.cluster.worker.shard",
