@@ -21,7 +21,7 @@ _CURSOR = or_none(
     ValueRule(lambda value: isinstance(value, str) and value != "", "a string that is not empty"), "the first page"
 )
 _LIMIT = or_none(whole_number(0), "all")
-_LOOP = "pagination loop: the service returned the cursor it was called with"
+_LOOP = "pagination loop: the service returned a cursor with which this listing was called before"
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -32,6 +32,8 @@ class Pager(Generic[T]):
     while the current one is consumed. An empty page is not the end; a missing `next_cursor` is (contract GEN-04).
 
     `page` returns one page, and sends no request for the next.
+
+    A cursor that comes again would never end: the records of its page are followed by `UnexpectedAnswer`.
 
     If a page cannot be fetched, the error ends that iteration. To continue, iterate over `pages(cursor=)` with the
     `next_cursor` of the last page that arrived, or over the pager from its first page.
@@ -77,7 +79,7 @@ class Pager(Generic[T]):
         Args:
             cursor: where to start: the `next_cursor` of a page of the same listing; None is the first page.
         """
-        return self._iterate_pages(self._at(cursor))
+        return self._iterate_pages(self._at(cursor), cursor)
 
     async def page(self, *, cursor: str | None = None) -> Page[T]:
         """Return one page, with one request; its `next_cursor` is the `cursor` of the next.
@@ -134,14 +136,15 @@ class Pager(Generic[T]):
                 for item in page.items:
                     yield item
 
-    async def _iterate_pages(self, first: Request[Page[T]]) -> AsyncGenerator[Page[T]]:
+    async def _iterate_pages(self, first: Request[Page[T]], start: str | None = None) -> AsyncGenerator[Page[T]]:
         page = await self._fetch(first)
-        cursor: str | None = None
+        seen = {hash(start)}  # of the cursors: there may be a million, of any length
         while page.next_cursor is not None:
-            if page.next_cursor == cursor:
-                raise _unexpected(_LOOP, page)
-            cursor = page.next_cursor
-            next_page = self._request.at(cursor)
+            if hash(page.next_cursor) in seen:
+                page = attrs.evolve(page, broken_cursor=_unexpected(_LOOP, page))
+                break
+            seen.add(hash(page.next_cursor))
+            next_page = self._request.at(page.next_cursor)
             # Starts when the consumer of this page first awaits: one that stops before then costs no extra request.
             fetching = asyncio.ensure_future(self._fetch(next_page))
             try:

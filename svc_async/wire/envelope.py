@@ -91,7 +91,8 @@ class Page(Generic[T]):
         next_cursor: where the next page starts; None on the last page only.
         total_count: the number of records on all pages, if it was requested.
         unreadable: the records that do not fit; they are not among the items.
-        broken_cursor: why the next page cannot be requested, if the service sent a cursor that does not fit.
+        broken_cursor: why the next page cannot be requested, if the service sent a cursor that does not fit, or one
+            that the listing was at before.
         answer: the answer that it was read from.
     """
 

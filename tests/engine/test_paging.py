@@ -1,4 +1,5 @@
 import asyncio
+import json
 from collections.abc import Iterable
 from contextlib import aclosing
 from inspect import isawaitable
@@ -22,7 +23,10 @@ from svc_async.errors import ApiError
 from svc_async.handles import AccountHandle
 from svc_async.sandbox import Fault, Sandbox, SandboxConfig, VirtualClock
 from tests.support.errors import has
+from tests.support.scripted_server import Answer, ReceivedRequest, ScriptedServer, service
 from tests.support.tasks import run_ready_tasks
+
+__all__ = ["service"]
 
 HOW_MANY = 7
 
@@ -251,16 +255,39 @@ CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="s", token="t", 
 HOSTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
 
 
-async def test_a_listing_that_goes_round_in_a_circle_ends_in_an_error() -> None:
-    with aioresponses() as service:
-        service.get("https://ads.example.test/12/accounts", payload={"data": [], "next_cursor": "c"})
-        service.get(
-            "https://ads.example.test/12/accounts?cursor=c", payload={"data": [], "next_cursor": "c"}, repeat=True
-        )
-        async with Session(CREDENTIALS, endpoints=HOSTS) as session:
-            with pytest.raises(UnexpectedAnswer) as caught:
-                await session.accounts.list().collect()
-    assert caught.value.body == b'{"data": [], "next_cursor": "c"}'
+@pytest.mark.parametrize(
+    ("start", "following", "seen"),
+    [
+        (None, {"": "c", "c": "c"}, ["", "c"]),
+        (None, {"": "a", "a": "b", "b": "a"}, ["", "a", "b"]),
+        (None, {"": "a", "a": "b", "b": "c", "c": "d", "d": "b"}, ["", "a", "b", "c", "d"]),
+        ("a", {"a": "b", "b": "a"}, ["a", "b"]),
+        ("a", {"a": "a"}, ["a"]),
+    ],
+)
+async def test_a_listing_that_goes_round_in_a_circle_ends_in_an_error_after_its_records(
+    service: ScriptedServer, start: str | None, following: dict[str, str], seen: list[str]
+) -> None:
+    def answer(request: ReceivedRequest) -> Answer:
+        cursor = request.query.get("cursor", "")
+        return Answer({"data": [{"at": cursor}], "next_cursor": following[cursor]})
+
+    service.answer_all(answer)
+    async with service.session() as session:
+        records: list[str] = []
+
+        async def walk() -> None:
+            async for page in session.iterate("/12/things").pages(cursor=start):
+                records.extend(record["at"] for record in page.items)
+
+        with pytest.raises(UnexpectedAnswer) as caught:
+            await walk()
+        assert (records, len(service.requests)) == (seen, len(seen))
+        assert json.loads(caught.value.body)["data"] == [{"at": seen[-1]}]
+        if start is None:
+            with pytest.raises(UnexpectedAnswer):
+                await session.iterate("/12/things").collect()
+            assert await session.iterate("/12/things").collect(limit=len(seen)) == [{"at": each} for each in seen]
 
 
 async def test_a_total_that_is_not_given_is_an_error() -> None:
