@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
+from ipaddress import ip_address
 from math import inf, isfinite
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
@@ -45,6 +46,7 @@ __all__ = [
     "is_absolute_url",
     "is_aware",
     "is_generator_function",
+    "is_loopback",
     "is_number",
     "is_plain_function",
     "is_whole",
@@ -95,6 +97,14 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 _WITH_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine, whatever a name server says."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def is_absolute_url(value: object) -> bool:

@@ -4,13 +4,13 @@ import getpass
 import os
 import re
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import attrs
 
 from svc_async.errors import InvalidArgument
 from svc_async.printable import clean
-from svc_async.value_rules import TEXT
+from svc_async.value_rules import TEXT, is_loopback
 
 __all__ = ["DatabaseUrl"]
 
@@ -84,9 +84,27 @@ class DatabaseUrl:
             return "must name a user of the database: the user of this process has no name"
         return None
 
+    def choose_sslmode(self) -> str | None:
+        """Return the `sslmode` that the driver is told: `require`, off this machine, where nobody names another.
+
+        The driver's own choice, `prefer`, tells the password in the clear to whoever asks for it.
+        """
+        parts = urlsplit(self._text)
+        settings = parse_qs(parts.query)
+        if "sslmode" in settings or "PGSSLMODE" in os.environ:
+            return None
+        named = unquote(parts.netloc.rpartition("@")[2])
+        hosts = ",".join([named, *settings.get("host", ())]).strip(",") or os.environ.get("PGHOST", "")
+        return None if all(map(_is_here, filter(None, hosts.split(",")))) else "require"
+
     def reveal(self) -> str:
         """Return the text, with the password."""
         return self._text
+
+
+def _is_here(host: str) -> bool:
+    """Return whether a host, with or without a port, is a socket or this machine."""
+    return host.startswith("/") or is_loopback(host[1:].partition("]")[0] if host[0] == "[" else host.partition(":")[0])
 
 
 def _find_user() -> str | None:

@@ -187,6 +187,7 @@ class Database:
         with _report_unavailable(url.name):
             pool = await asyncpg.create_pool(
                 url.reveal(),
+                ssl=url.choose_sslmode(),
                 min_size=0,  # a pool with a minimum logs each attempt to restore it while the database is away
                 max_size=pool_size,
                 timeout=_CONNECT_SECONDS,

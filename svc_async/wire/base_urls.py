@@ -1,13 +1,13 @@
 """The base URLs of the three surfaces of the platform, and the URLs of proxies."""
 
 import re
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
 from svc_async.errors import InvalidArgument
+from svc_async.value_rules import is_loopback
 from svc_async.wire.route import Surface
 
 __all__ = ["Endpoints", "proxy_url"]
@@ -34,7 +34,7 @@ def _check_base_url(_: object, field: "attrs.Attribute[Any]", value: object) -> 
         raise InvalidArgument(field.name, "must start with https://, or with http:// on loopback")
     if parts is None or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
         raise InvalidArgument(field.name, "must be an absolute ASCII URL without user, query and fragment")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname)):
         raise InvalidArgument(
             field.name, "must start with https://; http:// is accepted on loopback only", rule_ids=("AUTH-10",)
         )
@@ -46,13 +46,6 @@ def _split(value: object) -> SplitResult | None:
         return parts if parts and parts.port != 0 else None
     except ValueError:
         return None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @attrs.frozen(kw_only=True)

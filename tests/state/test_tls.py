@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+import struct
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -47,7 +49,7 @@ async def port(postgres_url: str, authority: trustme.CA) -> AsyncIterator[int]:
         except (ssl.SSLError, ConnectionError, asyncio.IncompleteReadError):
             writer.close()  # the client refused the certificate
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "0.0.0.0", 0)  # noqa: S104 - another address than loopback, too
     async with server:
         yield server.sockets[0].getsockname()[1]
 
@@ -87,6 +89,71 @@ async def test_a_server_without_tls_is_refused_if_it_is_required() -> None:
         with pytest.raises(StateUnavailable):
             async with SharedState.open(f"postgresql://postgres@127.0.0.1:{port}/a?sslmode=require"):
                 pass
+
+
+@pytest.fixture
+async def curious() -> AsyncIterator[tuple[int, list[bytes]]]:
+    """The port of a server that offers no TLS and asks for the password in the clear, and what it is answered."""
+    passwords: list[bytes] = []
+
+    async def read(reader: asyncio.StreamReader) -> bytes:
+        return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big") - 4)
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if await read(reader) == SSL_REQUEST[4:]:
+                writer.write(b"N")
+                await read(reader)
+            writer.write(b"R" + struct.pack(">II", 8, 3))
+            assert await reader.readexactly(1) == b"p"
+            passwords.append(await read(reader))
+        except asyncio.IncompleteReadError:
+            pass  # the client has left
+        writer.close()
+
+    server = await asyncio.start_server(ask, "0.0.0.0", 0)  # noqa: S104 - another address than loopback
+    async with server:
+        yield server.sockets[0].getsockname()[1], passwords
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="0.0.0.0 is no address to connect to")
+@pytest.mark.parametrize(
+    ("url", "environment", "is_told"),
+    [
+        ("postgresql://me:hush@0.0.0.0:{port}/a", {}, False),
+        ("postgresql://me:hush@/a?host=0.0.0.0&port={port}", {}, False),
+        ("postgresql://me:hush@/a?port={port}", {"PGHOST": "0.0.0.0"}, False),  # noqa: S104 - nothing is bound
+        ("postgresql://me:hush@127.0.0.1:{port}/a", {}, True),
+        ("postgresql://me:hush@0.0.0.0:{port}/a?sslmode=prefer", {}, True),
+        ("postgresql://me:hush@127.0.0.1,0.0.0.0/a?port={port}", {}, False),
+        ("postgresql://me:hush@0%2E0.0.0:{port}/a", {}, False),
+        ("postgresql://me:hush@[::ffff:127.0.0.1]:{port}/a", {}, False),
+        ("postgresql://me:hush@0.0.0.0:{port}/a", {"PGSSLMODE": "disable"}, True),
+        ("postgresql://me:hush@0.0.0.0:{port}/a?sslmode=require", {"PGSSLMODE": "disable"}, False),
+    ],
+)
+async def test_another_machine_is_told_no_password_in_the_clear_unless_sslmode_says_so(
+    url: str,
+    environment: dict[str, str],
+    is_told: bool,
+    curious: tuple[int, list[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port, passwords = curious
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(StateUnavailable):
+        async with SharedState.open(url.format(port=port)):
+            pass
+
+    assert passwords == ([b"hush\0"] if is_told else [])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="0.0.0.0 is no address to connect to")
+async def test_another_machine_with_tls_needs_no_setting(port: int, schema: str) -> None:
+    async with SharedState.open(f"postgresql://postgres@0.0.0.0:{port}/postgres", schema=schema) as state:
+        assert await state.database.fetch("SELECT 1")
 
 
 @pytest.mark.parametrize(

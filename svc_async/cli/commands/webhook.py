@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import ipaddress
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from svc_async.platform.webhooks import Webhook, check_url
 from svc_async.printable import clean
 from svc_async.private_files import create_folder, write_private
 from svc_async.session import Session
+from svc_async.value_rules import is_loopback
 from svc_async.webhooks.dispatch import DeliveryContext
 from svc_async.webhooks.receiver import WebhookReceiver, serve
 from svc_async.webhooks.verification import diagnose_crc, diagnose_signature
@@ -238,11 +238,7 @@ def _check_url(url: str) -> None:
 
 def _list_what_the_service_refuses(url: str) -> list[str]:
     parts = urlsplit(url)
-    try:
-        is_loopback = ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        is_loopback = parts.hostname == "localhost"
-    if is_loopback:
+    if is_loopback(parts.hostname or ""):
         return []  # no URL to register: the receiver is behind a proxy or a tunnel, or beside a sandbox
     https = [] if parts.scheme == "https" else ["the service accepts https:// only"]
     return https if parts.port is None else [*https, "the service accepts no port"]
