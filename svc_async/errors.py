@@ -31,6 +31,7 @@
         ├── Conflict              409
         ├── RateLimited           429
         │   └── TooManyConnections    … because too many streams are open
+        ├── UsageCapExceeded      429 of a cap that no wait opens
         └── ServerError           5xx
 
 Which status raises which class, and what a failure means, is in `wire/outcome.py`.
@@ -78,6 +79,7 @@ __all__ = [
     "UnexpectedAnswer",
     "UnusableFile",
     "UnusableState",
+    "UsageCapExceeded",
     "WebhookInvalid",
     "WouldWaitTooLong",
     "WrongState",
@@ -485,6 +487,15 @@ class TooManyConnections(RateLimited):
     def _describe(self, status: int, request_id: str | None) -> str:
         message = super()._describe(status, request_id)
         return f"{message}; close the app's other streams, in other processes too, or wait until they are dropped"
+
+
+class UsageCapExceeded(ApiError):
+    """429 `UsageCapExceeded`: what the plan of the app includes is used up, such as its posts of this month.
+
+    It is not a rate limit: waiting for a window does not help, so nothing waits and nothing is repeated.
+    """
+
+    name: ClassVar[str] = "UsageCapExceeded"
 
 
 class ServerError(ApiError):

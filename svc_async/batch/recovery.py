@@ -17,6 +17,7 @@ from svc_async.errors import (
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
+    UsageCapExceeded,
 )
 from svc_async.wire.outcome import Effect, Repeat, RetryBudget, api_error, outcome_of
 
@@ -100,7 +101,7 @@ class RecoveryPolicy:
 REMOVED = "…"
 """What stands for an identifier that was removed from the service's words."""
 _find_hashes = re.compile(r"[0-9A-Fa-f]{64,}").sub
-_STOPS_THE_JOB = (Unauthorized, Forbidden, NotFound)
+_STOPS_THE_JOB = (Unauthorized, Forbidden, NotFound, UsageCapExceeded)
 """Refusals that every other request would meet as well."""
 
 

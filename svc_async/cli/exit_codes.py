@@ -21,6 +21,7 @@ from svc_async.errors import (
     Unauthorized,
     UnexpectedAnswer,
     UnusableFile,
+    UsageCapExceeded,
     WebhookInvalid,
     WrongState,
 )
@@ -59,6 +60,7 @@ _ADVICE: Mapping[type[SvcError], str] = MappingProxyType(
         ),
         NotFound: f"check the ids, and {_HOSTS}",
         RateLimited: "the limit is used up; try again later",
+        UsageCapExceeded: "what the plan of the app includes is used up: the page of the app says when it begins anew",
         ServerError: "the service has an internal problem; try again later",
         WebhookInvalid: _CHECK_THE_RECEIVER,
         TransportError: f"check {_HOSTS}, the network and the proxy",

@@ -23,7 +23,6 @@ from svc_async.engine.transport import OpenStream, Transport, WireRequest
 from svc_async.errors import (
     ApiError,
     SvcError,
-    TooManyConnections,
     TransportError,
     UnexpectedAnswer,
     WouldWaitTooLong,
@@ -33,7 +32,7 @@ from svc_async.monitoring import Subscribers
 from svc_async.printable import join_first
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer, CallAnswer, is_withheld, parse_refusal
-from svc_async.wire.outcome import RetryBudget, may_have_worked
+from svc_async.wire.outcome import RetryBudget, may_have_worked, outcome_of
 from svc_async.wire.params import query_string
 from svc_async.wire.reading import OnMisfit, Reader
 from svc_async.wire.route import Reply, Request, Surface
@@ -205,8 +204,8 @@ class Pipeline:
                 _complete_failure(error, request, self.reader.request_id_header)
                 raise
             status = answer.status
-            if status == _TOO_MANY_REQUESTS and isinstance(self._parse_refusal(answer), TooManyConnections):
-                status = _OK  # too many open streams are not too many requests
+            if status == _TOO_MANY_REQUESTS and not outcome_of(self._parse_refusal(answer)).throttled:
+                status = _OK  # neither too many open streams nor what a plan includes are too many requests
             slot.learn(status, answer.headers)
             if status == _TOO_MANY_REQUESTS and call.is_watched:
                 self.subscribers.notify(call.describe_refusal(slot, self.governor.find_gate(slot)))

@@ -226,14 +226,17 @@ class RequestScheduler:
             return
         slot.stage = Stage.OVER
         now = self.now()
-        parsed = RateLimitHeaders.parse(headers, now=now, wall=self._clock.now, is_read=slot.kind.is_read)
-        described = _find_described(slot.kind.buckets, parsed)
         outcome = outcome_for_status(status, headers=headers) if status >= _FIRST_ERROR else _SUCCESS
+        is_429 = _closes_gate(outcome)
+        parsed = RateLimitHeaders.parse(
+            headers, now=now, wall=self._clock.now, is_read=slot.kind.is_read, is_429=is_429
+        )
+        described = _find_described(slot.kind.buckets, parsed)
         for bucket in slot.kind.buckets:
             bucket.window.settle(1, now, parsed if bucket in described[:1] else None)
             if outcome.overload:
                 bucket.window.on_overload(slot.granted_at, now)
-            elif not _closes_gate(outcome):
+            elif not is_429:
                 bucket.window.on_success(slot.granted_at)
             elif bucket in described:
                 bucket.window.on_rate_limited(parsed, slot.granted_at, now, self._rng.random())

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 import attrs
 
-from svc_async.wire.envelope import parse_http_date, service_time
+from svc_async.wire.envelope import other_resets, parse_http_date, service_time
 
 __all__ = [
     "NEVER",
@@ -68,7 +68,7 @@ class RateLimitHeaders:
         remaining: requests left in this window.
         reset: the Unix second in which the window ends; it distinguishes one window from the next.
         reset_at: the tick at which that second is over, measured against the answer's `Date`; it may be in the past.
-        retry_at: the tick at which `retry-after` is over.
+        retry_at: the tick at which `retry-after` is over, and with it every limit of another name that is exhausted.
     """
 
     limit: int | None = None
@@ -79,7 +79,7 @@ class RateLimitHeaders:
 
     @classmethod
     def parse(
-        cls, headers: Mapping[str, str], *, now: int, wall: Callable[[], datetime], is_read: bool
+        cls, headers: Mapping[str, str], *, now: int, wall: Callable[[], datetime], is_read: bool, is_429: bool = False
     ) -> "RateLimitHeaders":
         """Parse the rate-limit headers of an answer.
 
@@ -88,22 +88,27 @@ class RateLimitHeaders:
             now: the tick at which it arrived.
             wall: returns our time, for an answer without `Date`; it is called only if a header needs it.
             is_read: whether the request was a read, where the account's headers take precedence over the user's.
+            is_429: whether a limit was exceeded, which may be one of another name.
         """
         limit, remaining, reset = _choose(headers, _READ if is_read else _WRITE)
         retry_after = headers.get("retry-after")
-        if limit is None and reset is None and retry_after is None:
+        others = other_resets(headers) if is_429 else ()
+        if limit is None and reset is None and retry_after is None and not others:
             return _NOTHING
         service_now = service_time(headers, wall())
         unix = service_now.timestamp()
         if reset is not None and reset > unix + _DAY:
             reset = None
+        retries = [None if retry_after is None else _parse_retry_after(retry_after.strip(), now, service_now)]
+        seconds = (each + 1 - unix for each in map(_parse_int, others) if each is not None)
+        retries += [now + round(each * SECOND) for each in seconds if each <= _DAY]
         return cls(
             limit=limit,
             remaining=remaining,
             reset=reset,
             # Unspecified: whether the second is rounded up or down; waiting until it is over is right in both cases.
             reset_at=None if reset is None else now + round((reset + 1 - unix) * SECOND),
-            retry_at=None if retry_after is None else _parse_retry_after(retry_after.strip(), now, service_now),
+            retry_at=max(filter(None, retries), default=None),
         )
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.errors import ErrorDetail, StreamDropped, SvcError, TooManyConnections
+from svc_async.errors import ErrorDetail, StreamDropped, SvcError, TooManyConnections, UsageCapExceeded
 from svc_async.wire.outcome import api_error
 
 __all__ = ["LineSplitter", "OverlongLine", "RecentKeys", "parse_disconnect"]
@@ -32,8 +32,9 @@ def parse_disconnect(raw: Mapping[str, Any]) -> SvcError | None:
         details.append(ErrorDetail(code=code, message=str(error.get("detail") or "")))
     if not details or "data" in raw:
         return None
-    if any(detail.code == TooManyConnections.name for detail in details):
-        return api_error(status=HTTPStatus.TOO_MANY_REQUESTS, errors=details)
+    refusal = api_error(status=HTTPStatus.TOO_MANY_REQUESTS, errors=details)
+    if isinstance(refusal, TooManyConnections | UsageCapExceeded):
+        return refusal
     return StreamDropped("the service closed the stream", errors=details)
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import attrs
 import msgspec
 
-from svc_async.errors import ApiError, ErrorDetail, UnexpectedAnswer
-from svc_async.wire.outcome import api_error
+from svc_async.errors import ApiError, ErrorDetail, UnexpectedAnswer, UsageCapExceeded
+from svc_async.wire.outcome import api_error, is_usage_cap
 from svc_async.wire.records import to_plain_values, to_shown_values
 from svc_async.wire.tolerant import decode, has_too_many_values
 
@@ -28,6 +28,7 @@ __all__ = [
     "errors_beside_data",
     "is_withheld",
     "make_unexpected",
+    "other_resets",
     "parse_detail",
     "parse_http_date",
     "parse_object",
@@ -199,7 +200,11 @@ def parse_refusal(answer: Answer, *, now: datetime, request_id_header: str | Non
     reasons += _parse_details(body.get("errors"))
     if isinstance(body.get("error"), str):  # the refusal of an OAuth 2.0 grant (RFC 6749, 5.2)
         reasons.append(ErrorDetail(code=body["error"], message=str(body.get("error_description", ""))))
-    wait = _parse_wait(answer, now)
+    is_cap = any(is_usage_cap(reason.code) for reason in reasons)
+    if not is_cap and any(map(is_usage_cap, _find_types(body))):
+        is_cap = True
+        reasons.insert(0, ErrorDetail(code=UsageCapExceeded.name))
+    wait = _parse_wait(answer, now, has_reset=answer.status == HTTPStatus.TOO_MANY_REQUESTS and not is_cap)
     return api_error(
         status=answer.status,
         errors=reasons,
@@ -209,6 +214,13 @@ def parse_refusal(answer: Answer, *, now: datetime, request_id_header: str | Non
         retry_at=None if wait is None else now + wait,
         retry_after=None if wait is None else wait.total_seconds(),
     )
+
+
+def _find_types(body: Mapping[str, Any]) -> Iterable[object]:
+    """Return the types of the problems of a refusal: of the document, and of each of its errors."""
+    errors = body.get("errors")
+    listed = errors[:_MOST_REASONS] if isinstance(errors, list) else [errors]
+    return (each.get("type") for each in (body, *listed) if isinstance(each, Mapping))
 
 
 def errors_beside_data(answer: Answer) -> tuple[ErrorDetail, ...]:
@@ -293,12 +305,23 @@ def _parse_operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...
     return found
 
 
+# Unspecified: that there may be limits beside those of `x-rate-limit-*`, such as one of a day in
+# `x-user-limit-24hour-*` (contract UNS-rate-headers).
+_REMAINING = re.compile(r"(?!x-(?:account-)?rate-limit-)(x-[a-z0-9-]{1,100}-)remaining", re.IGNORECASE)
+
+
+def other_resets(headers: Mapping[str, str]) -> Sequence[str]:
+    """Return the resets of the limits of other names of which a refusal says that nothing remains."""
+    names = (found[1] for name, value in headers.items() if value == "0" and (found := _REMAINING.fullmatch(name)))
+    return [headers.get(f"{name}reset", "") for name in names]
+
+
 _DAY = timedelta(days=1)
 _SECONDS = re.compile(r"\d{1,9}")
 
 
-def _parse_wait(answer: Answer, now: datetime) -> timedelta | None:
-    """Parse retry-after (seconds or a date) and, on a 429, the reset of the limit.
+def _parse_wait(answer: Answer, now: datetime, *, has_reset: bool) -> timedelta | None:
+    """Parse retry-after (seconds or a date) and, on a 429 of a rate limit, the resets of those that are exhausted.
 
     A time in the past is ignored, and one more than a day ahead as well: it is a mistake, such as milliseconds. Times
     of the service are measured against the answer's `Date`.
@@ -310,8 +333,9 @@ def _parse_wait(answer: Answer, now: datetime) -> timedelta | None:
         waits.append(timedelta(seconds=int(retry_after)))
     elif moment := parse_http_date(retry_after):
         waits.append(moment - service_now)
-    if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+    if has_reset:
         reset = answer.headers.get("x-account-rate-limit-reset") or answer.headers.get("x-rate-limit-reset", "")
-        with suppress(ValueError, OverflowError, OSError):
-            waits.append(datetime.fromtimestamp(int(reset), UTC) - service_now)
+        for each in (reset, *other_resets(answer.headers)):
+            with suppress(ValueError, OverflowError, OSError):
+                waits.append(datetime.fromtimestamp(int(each), UTC) - service_now)
     return max((each for each in waits if timedelta() < each <= _DAY), default=None)

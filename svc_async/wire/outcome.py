@@ -5,6 +5,7 @@ an answer have an outcome by whether the call was sent. How many repeats there m
 """
 
 import enum
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -26,6 +27,7 @@ from svc_async.errors import (
     TooManyConnections,
     Unauthorized,
     UnexpectedAnswer,
+    UsageCapExceeded,
 )
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "Repeat",
     "RetryBudget",
     "api_error",
+    "is_usage_cap",
     "may_have_worked",
     "outcome_for_status",
     "outcome_of",
@@ -110,6 +113,7 @@ _OTHER_5XX: _Row = (ServerError, Outcome(Effect.MAYBE, Repeat.SAFE), False)
 
 _BY_CODE: Mapping[tuple[int, str], tuple[type[ApiError], Outcome]] = MappingProxyType({
     (429, TooManyConnections.name): (TooManyConnections, Outcome(Effect.NONE, Repeat.ALWAYS)),  # no limit of requests
+    (429, UsageCapExceeded.name):   (UsageCapExceeded,   Outcome(Effect.NONE, Repeat.NEVER)),
 })
 _LATER: frozenset[str] = frozenset({"TOO_MANY_JOBS"})
 """Codes that say "later", whatever the status says."""
@@ -142,6 +146,15 @@ def outcome_of(error: SvcError) -> Outcome:
         return outcome_for_status(error.status, (reason.code for reason in error.errors), error.headers)
     outcome = _UNREADABLE if isinstance(error, UnexpectedAnswer) else _BY_SENT[error.sent]
     return outcome if error.repeatable else attrs.evolve(outcome, repeat=Repeat.NEVER)
+
+
+# Unspecified: how a 429 says that it is a cap of the plan, and no rate limit (contract UNS-error-catalog).
+_USAGE_CAP = re.compile(r"(?:usage|monthly|product)[-_ ]?cap", re.IGNORECASE)
+
+
+def is_usage_cap(name: object) -> bool:
+    """Return whether a code, a title or the type of a problem says that what the plan includes is used up."""
+    return isinstance(name, str) and _USAGE_CAP.search(name) is not None
 
 
 def may_have_worked(error: SvcError) -> bool:
@@ -225,7 +238,7 @@ class RetryBudget:
 
 
 def _find(status: int, codes: Iterable[str | int], headers: Mapping[str, str]) -> tuple[type[ApiError], Outcome]:
-    names = set(map(str, codes))
+    names = {UsageCapExceeded.name if is_usage_cap(name) else name for name in map(str, codes)}
     other = _OTHER_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _OTHER_4XX
     error, outcome, may_say_later = _BY_STATUS.get(status, other)
     error, outcome = next((_BY_CODE[status, name] for name in names if (status, name) in _BY_CODE), (error, outcome))

@@ -16,6 +16,7 @@ from svc_async.errors import (
     Sent,
     TimedOut,
     UnexpectedAnswer,
+    UsageCapExceeded,
 )
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sandbox import Fault, Sandbox
@@ -253,6 +254,18 @@ async def test_a_refused_operation_costs_only_its_own_row(
     assert sum(receipt.rows for receipt in receipts) == 100
     assert all(receipt.request_id for receipt in receipts if receipt.accepted)
     assert report.requests <= 4
+
+
+async def test_a_cap_of_the_plan_ends_a_job_before_it_is_sent_in_halves(
+    users: AudienceUsers, service: FakeService
+) -> None:
+    service.always = make_error(429, errors=[ErrorDetail(code="UsageCapExceeded", message="Monthly product cap")])
+    with pytest.raises(BatchError) as caught:
+        await users.upload(make_members(100))
+
+    report: Report = caught.value.report
+    assert isinstance(caught.value.__cause__, UsageCapExceeded)
+    assert (report.requests, report.accepted, len(report.failures), report.pending) == (1, 0, 0, 100)
 
 
 @pytest.mark.parametrize("code", [400, 409, 413, 422])

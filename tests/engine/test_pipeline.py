@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from email.utils import format_datetime
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -17,6 +18,7 @@ from svc_async import (
     TooManyConnections,
     TransportError,
     UnexpectedAnswer,
+    UsageCapExceeded,
     UserCredentials,
 )
 from svc_async.batch.job import Job, TargetSpec
@@ -102,6 +104,33 @@ async def test_too_many_streams_keep_no_call_from_its_turn(service: ScriptedServ
             await session.request("GET", "/2/things")
         assert [bucket.closed_until for bucket in session.governor.snapshot()] == [None]
         assert await session.request("GET", "/2/things") == {"data": 1}
+
+
+async def test_a_cap_of_the_plan_closes_no_gate_and_nothing_is_repeated(service: ScriptedServer) -> None:
+    capped = {"title": "UsageCapExceeded", "detail": "Monthly product cap", "type": "about:usage-capped"}
+    headers = {"retry-after": "600", "x-rate-limit-remaining": "0", "x-rate-limit-reset": "9999999999"}
+    service.on("GET", "/2/things", Answer(capped, 429, headers), Answer({"data": 1}))
+    async with service.session(retries=Retries()) as session:
+        with pytest.raises(UsageCapExceeded, check=has(status=429, sent=Sent.YES, repeatable=False)):
+            await session.request("GET", "/2/things")
+        assert [bucket.closed_until for bucket in session.governor.snapshot()] == [None]
+        assert await session.request("GET", "/2/things") == {"data": 1}
+
+
+async def test_a_limit_of_a_day_keeps_its_gate_closed_for_an_hour(service: ScriptedServer) -> None:
+    now = int(service.clock.now().timestamp())
+    headers = {"date": format_datetime(service.clock.now(), usegmt=True)}
+    headers |= {"x-rate-limit-limit": "900", "x-rate-limit-remaining": "899", "x-rate-limit-reset": str(now + 2)}
+    headers |= {"x-user-limit-24hour-remaining": "0", "x-user-limit-24hour-reset": str(now + 80_000)}
+    service.on("GET", "/2/things", Answer({}, 429, headers))
+    async with service.session() as session:
+        with pytest.raises(RateLimited) as caught:
+            await session.request("GET", "/2/things")
+        (bucket,) = session.governor.snapshot()
+
+    assert caught.value.retry_after == 80_000
+    assert bucket.closed_until is not None
+    assert 3_600 <= (bucket.closed_until - service.clock.now()).total_seconds() <= 3_602
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from svc_async.errors import ErrorDetail, StreamDropped, SvcError, TooManyConnections
+from svc_async.errors import ErrorDetail, StreamDropped, SvcError, TooManyConnections, UsageCapExceeded
 from svc_async.streams.lines import parse_disconnect
 
 OPERATIONAL = {"title": "operational-disconnect", "detail": "Bye."}
@@ -23,6 +23,7 @@ OTHER = {"title": "Not Found Error", "detail": "No user."}
         ({"disconnect_type": "Upstream"}, StreamDropped, ["Upstream"]),
         ({"disconnect_type": None}, StreamDropped, [""]),
         (TOO_MANY, TooManyConnections, ["TooManyConnections"]),
+        ({"disconnect_type": "UsageCapExceeded"}, UsageCapExceeded, ["UsageCapExceeded"]),
         ({"connection_issue": "Other", "disconnect_type": "Upstream"}, StreamDropped, ["Other"]),
         ({"errors": [OPERATIONAL, TOO_MANY]}, TooManyConnections, ["operational-disconnect", "TooManyConnections"]),
     ],
@@ -32,7 +33,7 @@ def test_a_message_about_the_connection_closes_the_stream(
 ) -> None:
     error = parse_disconnect(raw)
     assert type(error) is kind
-    assert isinstance(error, StreamDropped | TooManyConnections)
+    assert isinstance(error, StreamDropped | TooManyConnections | UsageCapExceeded)
     assert [reason.code for reason in error.errors] == codes
 
 

@@ -1,15 +1,21 @@
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from svc_async.errors import ApiError, ErrorDetail
+from svc_async.errors import ApiError, ErrorDetail, Forbidden, UsageCapExceeded
 from svc_async.wire.envelope import Answer, CallAnswer, errors_beside_data, is_withheld, parse_refusal
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 LATE = "Wed, 10 Jun 2026 12:05:00 GMT"
 """Five minutes after NOW: our clock is behind."""
 LAST = "Fri, 31 Dec 9999 23:59:59 GMT"
+DAY_LIMIT = {
+    "x-user-limit-24hour-limit": "17",
+    "x-user-limit-24hour-remaining": "0",
+    "x-user-limit-24hour-reset": str(int(NOW.timestamp()) + 80_000),
+}
 
 
 def refuse(status: int, body: object, headers: dict[str, str] | None = None) -> ApiError:
@@ -84,6 +90,31 @@ def test_a_body_does_not_show() -> None:
 
 def test_a_reason_without_code_and_words_is_an_empty_one() -> None:
     assert refuse(400, {"errors": [{"code": None, "message": None}]}).errors == (ErrorDetail(),)
+
+
+CAPPED = {"title": "UsageCapExceeded", "detail": "Usage cap exceeded: Monthly product cap", "period": "Monthly"}
+CAP_TYPE = "https://api.example.test/2/problems/usage-capped"
+
+
+@pytest.mark.parametrize(
+    ("body", "codes"),
+    [
+        (CAPPED, ["UsageCapExceeded"]),
+        ({**CAPPED, "type": CAP_TYPE}, ["UsageCapExceeded"]),
+        ({"title": "Too Many Requests", "type": CAP_TYPE}, ["UsageCapExceeded", "Too Many Requests"]),
+        ({"errors": [CAPPED]}, ["UsageCapExceeded"]),
+        ({"errors": [{"code": 88, "message": "No.", "type": CAP_TYPE}]}, ["UsageCapExceeded", 88]),
+        ({"errors": {"code": "MONTHLY_CAP_REACHED", "message": "No."}}, ["MONTHLY_CAP_REACHED"]),
+    ],
+)
+def test_a_cap_of_the_plan_is_no_rate_limit(body: dict[str, Any], codes: list[str | int]) -> None:
+    headers = {"x-rate-limit-remaining": "0", "x-rate-limit-reset": str(int(NOW.timestamp()) + 60), **DAY_LIMIT}
+    error = refuse(429, body, headers)
+
+    assert type(error) is UsageCapExceeded
+    assert (error.repeatable, error.retry_at, error.sent) == (False, None, "yes")
+    assert [reason.code for reason in error.errors] == codes
+    assert type(refuse(403, body)) is Forbidden
 
 
 def test_a_problem_document_is_a_reason() -> None:
@@ -173,6 +204,16 @@ def test_operation_errors_of_any_other_shape_do_not_crash(entries: object) -> No
         (429, {"x-rate-limit-reset": str(int(NOW.timestamp()) + 360), "date": LATE}, 60),
         (429, {"x-rate-limit-reset": str(int(NOW.timestamp()) + 300), "date": LATE}, None),
         (429, {"x-rate-limit-reset": str(int(NOW.timestamp()) + 60), "date": "today"}, 60),
+        (
+            429,
+            {**DAY_LIMIT, "x-rate-limit-remaining": "9", "x-rate-limit-reset": str(int(NOW.timestamp()) + 60)},
+            80_000,
+        ),
+        (429, {**DAY_LIMIT, "x-app-limit-24hour-remaining": "0", "x-app-limit-24hour-reset": "1"}, 80_000),
+        (429, {**DAY_LIMIT, "x-user-limit-24hour-remaining": "1"}, None),
+        (429, {**DAY_LIMIT, "x-user-limit-24hour-reset": "soon"}, None),
+        (429, {"x-user-limit-24hour-remaining": "0"}, None),
+        (403, DAY_LIMIT, None),
     ],
 )
 def test_retry_at_is_the_latest_moment_that_the_service_names(

@@ -29,6 +29,7 @@ from svc_async.errors import (
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
+    UsageCapExceeded,
     WouldWaitTooLong,
 )
 from svc_async.wire.envelope import Answer, parse_refusal
@@ -67,6 +68,9 @@ TABLE: list[tuple[int, str | int, type[ApiError], Effect, Repeat]] = [
     (429, "", RateLimited, NONE, Repeat.ALWAYS),
     (429, "TOO_MANY_REQUESTS", RateLimited, NONE, Repeat.ALWAYS),
     (429, "TooManyConnections", TooManyConnections, NONE, Repeat.ALWAYS),
+    (429, "UsageCapExceeded", UsageCapExceeded, NONE, Repeat.NEVER),
+    (429, "USAGE_CAP_EXCEEDED", UsageCapExceeded, NONE, Repeat.NEVER),
+    (403, "UsageCapExceeded", Forbidden, NONE, Repeat.NEVER),
     (500, "", ServerError, MAYBE, Repeat.SAFE),
     (500, "INTERNAL_ERROR", ServerError, MAYBE, Repeat.SAFE),
     (501, "", ServerError, NONE, Repeat.NEVER),
@@ -166,7 +170,8 @@ def test_only_an_unavailable_service_means_overload_and_only_429_means_throttled
     outcome = outcome_for_status(status, [code])
 
     assert outcome.overload is (status in {502, 503, 504})
-    assert outcome.throttled is (status in {429, 420} and code != "TooManyConnections")  # which is a limit of streams
+    others = {"TooManyConnections", "UsageCapExceeded", "USAGE_CAP_EXCEEDED"}  # limits of streams, and of a plan
+    assert outcome.throttled is (status in {429, 420} and code not in others)
 
 
 @pytest.mark.parametrize(
