@@ -1,10 +1,13 @@
 """Finishes what must not be left half done when its caller is cancelled: work in threads, and futures."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
-__all__ = ["complete", "in_thread", "wait_through_cancellation"]
+__all__ = ["complete", "in_thread", "iterate_in_thread", "wait_through_cancellation"]
 
 T = TypeVar("T")
 
@@ -21,6 +24,25 @@ async def in_thread(work: Callable[[], T], *, undo: Callable[[T], Awaitable[obje
     """
     # Not a task, which would be cancelled with all others when the loop ends, while the thread goes on.
     return await complete(asyncio.get_running_loop().run_in_executor(None, work), undo=undo)
+
+
+async def iterate_in_thread(items: Generator[T, None, None]) -> AsyncGenerator[T, None]:
+    """Yield what a generator yields, which runs in one thread of its own, an item ahead, from its start to its end.
+
+    The thread has the context variables of the caller. If the caller stops or is cancelled, the generator is closed in
+    that thread as well, after the item in progress.
+    """
+    loop, context, end = asyncio.get_running_loop(), copy_context(), object()
+    with ThreadPoolExecutor(1, thread_name_prefix="svc_async-rows") as thread:
+        run = partial(loop.run_in_executor, thread)
+        read = partial(context.run, next, items, end)
+        ahead: asyncio.Future[Any] = run(read)
+        try:
+            while (item := await complete(ahead)) is not end:
+                ahead = run(read)
+                yield item
+        finally:
+            await complete(asyncio.gather(ahead, run(partial(context.run, items.close)), return_exceptions=True))
 
 
 async def complete(work: Awaitable[T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:

@@ -139,6 +139,7 @@ class Hint(StrEnum):
     IGNORE_THE_OTHERS = f"ignore the others with mapping={{COLUMN: '-'}}, {_OF_TABLES}"
     NAME_EACH_COLUMN = "give each a name of its own"
     LIST_PRODUCT_KEYS = "products.list() yields the product_key of each id, and a sync deletes by id"
+    SHARE_WITH_THREADS = "open it with sqlite3.connect(..., check_same_thread=False), or pass a list"
     USE_A_FEED = "XML is for products: open_feed reads it"
     DOWNLOAD_IT = "download it first"
     GIVE_ONE_FILE = "a pattern is not expanded: give one file at a time"
@@ -232,7 +233,7 @@ class InvalidArgument(SvcError, ValueError):
 
 
 class WrongState(SvcError):
-    """The object cannot be used in this way now: it is not open, is open already, or was closed."""
+    """The object cannot be used in this way now: it is not open, open already, closed, or of another thread."""
 
 
 class AccessDenied(SvcError):

@@ -1,9 +1,10 @@
-"""Rows given as a file: opened off the event loop, checked before anything is sent, and closed afterwards."""
+"""Rows that must be opened, such as those of a file: off the event loop, before anything is sent."""
 
 import os
 import re
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
@@ -15,8 +16,9 @@ from svc_async.errors import Hint, InvalidArgument, SvcError
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import Source
 
-__all__ = ["open_file", "read_file"]
+__all__ = ["open_file", "read_file", "read_opened"]
 
+T = TypeVar("T")
 SourceT = TypeVar("SourceT", bound=Source)
 
 _SUFFIXES = frozenset(
@@ -39,8 +41,21 @@ def read_file(
     Raises:
         InvalidArgument: the file is not a local one.
     """
-    rows = _FileRows(_parse_path(name, file), open_, read)
-    return RowSource(rows.read, replayable=True, open=rows.open)
+    return read_opened(partial(_open, _parse_path(name, file), open_), read, replayable=True)
+
+
+def read_opened(
+    open_: Callable[[], AbstractAsyncContextManager[T]], read: Callable[[T], RowSource], *, replayable: bool
+) -> RowSource:
+    """Return rows as the source of a job, which opens them when it begins.
+
+    Args:
+        open_: opens them.
+        read: returns the source of what is open.
+        replayable: whether they can be read again.
+    """
+    rows = _OpenedRows(open_, read)
+    return RowSource(rows.read, replayable=replayable, open=rows.open)
 
 
 @asynccontextmanager
@@ -75,24 +90,23 @@ async def _close(source: Source) -> None:
     source.close()
 
 
-class _FileRows(Generic[SourceT]):
-    """The rows of a file, while it is open."""
+class _OpenedRows(Generic[T]):
+    """Rows that can be read while they are open."""
 
-    def __init__(self, path: Path, open_: Callable[[Path], SourceT], read: Callable[[SourceT], RowSource]) -> None:
-        self._path = path
+    def __init__(self, open_: Callable[[], AbstractAsyncContextManager[T]], read: Callable[[T], RowSource]) -> None:
         self._open = open_
         self._read = read
         self._slices: RowSource | None = None
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
-        async with _open(self._path, self._open) as source:
-            self._slices = self._read(source)
+        async with self._open() as opened:
+            self._slices = self._read(opened)
             yield
 
     def read(self) -> AsyncGenerator[Slice, None]:
         if self._slices is None:
-            raise RuntimeError("the file is not open")
+            raise RuntimeError("the rows are not open")
         return self._slices.read()
 
 

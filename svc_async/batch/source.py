@@ -1,6 +1,5 @@
-"""The input of a job: slices of encoded rows; no I/O but that of what it reads."""
+"""The input of a job: slices of encoded rows; no I/O."""
 
-import itertools
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -12,22 +11,18 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from io import IOBase
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
 from svc_async.batch.packing.batch import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.errors import InvalidArgument
-from svc_async.sources.source import ReplayableRows, SlicedRows
-from svc_async.users.encoding import SLICE_ROWS
-from svc_async.users.tables import Columns, ColumnSlicer
+from svc_async.users.tables import Columns
 
-__all__ = ["RowSource", "Slice", "check_rows", "is_replayable", "slice_rows"]
-
-T = TypeVar("T")
+__all__ = ["RowSource", "Slice", "check_rows", "is_replayable"]
 
 
 @attrs.frozen
@@ -102,61 +97,3 @@ def is_replayable(rows: object) -> bool:
     """Return whether rows can be read from the start any number of times, as those of a list can."""
     source = rows.batches if isinstance(rows, Columns) else rows
     return not isinstance(source, Iterator | AsyncIterator)
-
-
-async def slice_rows(
-    rows: Iterable[T] | AsyncIterable[T] | Columns, size: int = SLICE_ROWS
-) -> AsyncGenerator[Sequence[T], None]:
-    """Yield rows in slices of this size; if the source fails, what it returned before is yielded before it raises.
-
-    Raises:
-        InvalidArgument: a batch of columns does not consist of columns.
-    """
-    if isinstance(rows, ReplayableRows):
-        rows = rows.once()
-    if isinstance(rows, SlicedRows):
-        for limited in rows.slices(size):
-            yield limited
-        return
-    each = _slice_columns(rows.batches, size) if isinstance(rows, Columns) else _slice_each(rows, size)
-    async with aclosing(each) as parts:
-        async for part in parts:
-            yield part
-
-
-async def _slice_columns(batches: Iterable[T] | AsyncIterable[T], size: int) -> AsyncGenerator[Sequence[Any], None]:
-    slicer = ColumnSlicer(size)
-    try:
-        async with aclosing(_slice_each(batches, 1)) as parts:
-            async for (batch,) in parts:
-                for part in slicer.cut(batch):
-                    yield part
-    except Exception:
-        for part in slicer.finish():
-            yield part
-        raise
-    for part in slicer.finish():
-        yield part
-
-
-async def _slice_each(rows: Iterable[T] | AsyncIterable[T], size: int) -> AsyncGenerator[list[T], None]:
-    source = aiter(rows) if isinstance(rows, AsyncIterable) else iter(rows)
-    while True:
-        part: list[T] = []
-        failure: Exception | None = None
-        try:
-            if isinstance(source, AsyncIterator):
-                async for row in source:
-                    part.append(row)
-                    if len(part) == size:
-                        break
-            else:
-                part.extend(itertools.islice(source, size))
-        except Exception as error:  # noqa: BLE001 - whatever a source may raise
-            failure = error
-        if part:
-            yield part
-        if failure is not None:
-            raise failure
-        if len(part) < size:
-            return

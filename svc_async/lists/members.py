@@ -11,11 +11,13 @@ import attrs
 from svc_async.ads.custom_audiences import AudienceUser
 from svc_async.ads.dicts import MemberDict
 from svc_async.ads.do_not_reach_lists import DoNotReachUser
-from svc_async.batch.files import open_file, read_file
+from svc_async.batch.files import open_file, read_file, read_opened
 from svc_async.batch.packing.batch import PackedRows
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Failure
-from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable, slice_rows
+from svc_async.batch.slicing import slice_rows
+from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable
+from svc_async.cancellation import in_thread
 from svc_async.lists.operations import Operations, UserOperation
 from svc_async.sources.detect import open_source
 from svc_async.sources.file_source import TableSource
@@ -32,6 +34,8 @@ IterableMembers = Iterable[Member] | AsyncIterable[Member] | Rows | Columns
 Members = IterableMembers | ArrowTable | str | Path
 """Mappings with the service's keys, records, the rows or columns of a table, a table of Arrow, or a file."""
 _MEMBERS = "mappings or records"
+_OPERATIONS = 16
+"""Operations that a thread reads at a time; each may have thousands of users."""
 ParseOperation = Callable[[object, str], tuple[UserOperation, Sequence[object]]]
 """Returns what an operation shares with others, and its users."""
 
@@ -45,7 +49,8 @@ async def open_members(members: Members, identifiers: Sequence[str]) -> AsyncGen
         UnusableFile: the file cannot be read.
     """
     if isinstance(members, ArrowTable):
-        yield from_arrow(members, vocabulary=USERS.restrict_to(identifiers))
+        # An export may run a query.
+        yield await in_thread(partial(from_arrow, members, vocabulary=USERS.restrict_to(identifiers)))
         return
     if not isinstance(members, str | Path):
         yield members
@@ -78,7 +83,11 @@ class MemberReader:
             open_ = _make_opener(self.identifiers)
             return read_file("members", members, open_, lambda source: self.read(source.rows(), operation))
         if isinstance(members, ArrowTable):
-            members = from_arrow(members, vocabulary=USERS.restrict_to(self.identifiers))
+            return read_opened(
+                partial(open_members, members, self.identifiers),
+                lambda opened: self.read(opened, operation),
+                replayable=is_replayable(members),
+            )
         if isinstance(members, EncodedSlices):
             return RowSource(lambda: _number(members.slices, operation), is_replayable(members.slices))
         if isinstance(members, Rows):
@@ -125,17 +134,18 @@ async def _encode_operations(
     slice_size: int,
 ) -> AsyncGenerator[Slice, None]:
     first = index = 0
-    async with aclosing(slice_rows(operations, size=1)) as parts:
-        async for (each,) in parts:
-            operation, users = parse(each, f"operations[{index}]")
-            index += 1
-            async with aclosing(slice_rows(users, slice_size)) as slices:
-                async for part in slices:
+    async with aclosing(slice_rows(operations, _OPERATIONS)) as parts:
+        async for some in parts:
+            for each in some:
+                where = f"operations[{index}]"
+                operation, users = parse(each, where)
+                for start in range(0, len(users), slice_size):
+                    part = users[start : start + slice_size]
                     if first == 0:
-                        where = f"operations[{index - 1}].params.users[0]"
-                        encoder.check_first(part[0], where, tuples="dict(zip(columns, row))")
+                        encoder.check_first(part[0], f"{where}.params.users[0]", tuples="dict(zip(columns, row))")
                     yield _build_slice(encoder.encode(part), operation, first)
                     first += len(part)
+                index += 1
 
 
 async def _number(slices: Iterable[EncodedUsers], operation: UserOperation) -> AsyncGenerator[Slice, None]:

@@ -13,11 +13,13 @@ import attrs
 
 from svc_async.ads.dicts import ProductDict
 from svc_async.ads.products import ATTRIBUTES, PRODUCT_CHECKS, Product, normalize_product
-from svc_async.batch.files import open_file, read_file
+from svc_async.batch.files import open_file, read_file, read_opened
 from svc_async.batch.packing.batch import OperationFrame, PackedRows
 from svc_async.batch.packing.positions import Positions
 from svc_async.batch.report import Failure
-from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable, slice_rows
+from svc_async.batch.slicing import slice_rows
+from svc_async.batch.source import RowSource, Slice, check_rows, is_replayable
+from svc_async.cancellation import in_thread
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_feed
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS, UnparsedRow, read_id
@@ -100,7 +102,7 @@ async def open_products(products: ProductRows) -> AsyncGenerator[IterableProduct
         UnusableFile: the file cannot be read.
     """
     if isinstance(products, ArrowTable):
-        yield products_from_arrow(products)
+        yield await in_thread(partial(products_from_arrow, products))  # an export may run a query
         return
     if not isinstance(products, str | Path):
         yield products
@@ -125,7 +127,11 @@ def read_products(
             product is wrong.
     """
     if isinstance(products, ArrowTable):
-        return read_rows("products", products_from_arrow(products), encode, slice_size)
+        return read_opened(
+            partial(open_products, products),
+            lambda rows: read_rows("products", rows, encode, slice_size),
+            replayable=is_replayable(products),
+        )
     if not isinstance(products, str | Path):
         return read_rows("products", products, encode, slice_size, check_first)
     return read_file(
@@ -140,9 +146,19 @@ def read_keys(keys: object, slice_size: int) -> RowSource:
         InvalidArgument: they cannot be iterated, or a table of Arrow has no column `product_key`.
     """
     if isinstance(keys, ArrowTable):
-        read = partial(_read_column, from_arrow(keys, vocabulary=PRODUCT_KEYS))
-        keys = SlicedRows(read()) if isinstance(keys, Iterator) else ReplayableRows(read)
+        return read_opened(
+            partial(_open_keys, keys),
+            lambda columns: read_rows("product_keys", columns, encode_key, slice_size),
+            replayable=is_replayable(keys),
+        )
     return read_rows("product_keys", keys, encode_key, slice_size, _check_first_key)
+
+
+@asynccontextmanager
+async def _open_keys(table: ArrowTable) -> AsyncGenerator[Iterable[str]]:
+    columns = await in_thread(partial(from_arrow, table, vocabulary=PRODUCT_KEYS))
+    read = partial(_read_column, columns)
+    yield SlicedRows(read(), blocks=True) if isinstance(table, Iterator) else ReplayableRows(read, blocks=True)
 
 
 def _check_first_key(key: object) -> None:

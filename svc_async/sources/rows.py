@@ -1,7 +1,7 @@
 """Tables: of a database cursor, of Arrow or any iterable of rows."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from inspect import isawaitable
+from inspect import iscoroutinefunction
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
@@ -97,7 +97,9 @@ def from_cursor(cursor: Any, *, mapping: Mapping[str, str] | None = None, vocabu
     if not getattr(cursor, "description", None):
         raise InvalidArgument("cursor", "must have executed a query that returns rows")
     names = [column[0] for column in cursor.description]
-    return from_rows(names, _read_cursor(cursor), mapping=mapping, vocabulary=vocabulary)
+    is_async = hasattr(cursor, "__aiter__") or iscoroutinefunction(cursor.fetchmany)
+    rows = _read_async_cursor(cursor) if is_async else _read_cursor(cursor)
+    return from_rows(names, rows, mapping=mapping, vocabulary=vocabulary)
 
 
 def from_arrow(
@@ -107,7 +109,8 @@ def from_arrow(
 
     They contain strings, integers, or lists of these; null is no value. They are read a few hundred rows at a time, as
     often as the table can be exported: any number of times, unless it is an iterator, such as a `RecordBatchReader`. A
-    query must have an order then, so that its rows have the same positions each time.
+    query must have an order then, so that its rows have the same positions each time. A relation runs its query here; a
+    job that gets the relation itself runs it in a thread.
 
     Args:
         table: a table or a stream of batches.
@@ -146,7 +149,7 @@ def products_from_arrow(
         for batch in batches:
             yield parse_products(columns.names, zip(*batch, strict=True))
 
-    return SlicedRows(read()) if isinstance(table, Iterator) else ReplayableRows(read)
+    return SlicedRows(read(), blocks=True) if isinstance(table, Iterator) else ReplayableRows(read, blocks=True)
 
 
 def _match_columns(names: Sequence[str], mapping: Mapping[str, str] | None, vocabulary: Vocabulary) -> Sequence[str]:
@@ -215,12 +218,13 @@ class _Batches:
         raise _refuse(f"has text that is not UTF-8 in row {row} of column {name!r}")
 
 
-async def _read_cursor(cursor: Any) -> AsyncIterator[Sequence[Any]]:
-    """Yield the rows of a cursor, whether `fetchmany` is awaited or not; once, so that a journal spools them."""
-    while True:
-        result = cursor.fetchmany(SLICE_ROWS)
-        rows: Sequence[Sequence[Any]] = await result if isawaitable(result) else result
-        if not rows:
-            return
+def _read_cursor(cursor: Any) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a cursor once, so that a journal spools them."""
+    while rows := cursor.fetchmany(SLICE_ROWS):
+        yield from rows
+
+
+async def _read_async_cursor(cursor: Any) -> AsyncIterator[Sequence[Any]]:
+    while rows := await cursor.fetchmany(SLICE_ROWS):
         for row in rows:
             yield row

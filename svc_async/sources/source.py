@@ -14,9 +14,15 @@ T = TypeVar("T")
 
 
 class SlicedRows(Iterator[T]):
-    """Rows that are read once, one by one or in slices whose size in bytes their source limits."""
+    """Rows that are read once, one by one or in slices whose size in bytes their source limits.
 
-    def __init__(self, slices: Iterable[Iterable[T]]) -> None:
+    Args:
+        slices: the rows.
+        blocks: whether a slice may take long, as where a database answers a query; a job reads these in a thread.
+    """
+
+    def __init__(self, slices: Iterable[Iterable[T]], *, blocks: bool = False) -> None:
+        self.blocks = blocks
         self._slices = slices
         self._rows = chain.from_iterable(slices)
 
@@ -39,13 +45,14 @@ class ReplayableRows(Generic[T]):
     """Rows that start from the beginning on every iteration; `_begin` returns them in slices."""
 
     _begin: Callable[[], Iterable[Iterable[T]]]
+    blocks: bool = attrs.field(default=False, kw_only=True)
 
     def __iter__(self) -> Iterator[T]:
         return chain.from_iterable(self._begin())
 
     def once(self) -> SlicedRows[T]:
         """Return the rows from the start, to be read once."""
-        return SlicedRows(self._begin())
+        return SlicedRows(self._begin(), blocks=self.blocks)
 
 
 class Source:

@@ -21,7 +21,7 @@ import attrs
 from svc_async.ads.vocabulary import MEMBERSHIP_MONTHS, BatchOperationType
 from svc_async.batch.report import Report
 from svc_async.batch.settings import MAX_TIME, Reading
-from svc_async.batch.source import slice_rows
+from svc_async.batch.slicing import slice_rows
 from svc_async.clock import months_after
 from svc_async.errors import InvalidArgument
 from svc_async.sync.entries import Removal, SelectRows, has_name

@@ -13,6 +13,7 @@ from svc_async.ads.products import Product, ProductUpsertResult
 from svc_async.batch.report import Report
 from svc_async.engine.paging import Pager
 from svc_async.sources.product_attributes import find_id
+from svc_async.sources.source import SlicedRows
 from svc_async.sync.entries import Removal, SelectRows
 from svc_async.sync.ledger import PartJob
 from svc_async.sync.product_slices import find_key, unpack_products
@@ -99,7 +100,8 @@ class CatalogTarget(SyncTarget):
             if result.id is not None and result.product_key is not None:
                 job.ledger.service_keys[find_key(result.id)] = result.product_key
 
-        return await self.send_products(unpack_products(self.spill.read(select)), record_key, job)
+        products = SlicedRows([unpack_products(self.spill.read(select))])
+        return await self.send_products(products, record_key, job)
 
     async def _find_keys(self, ids: set[str]) -> Mapping[str, str]:
         """Find the service's keys of products whose answers were lost.

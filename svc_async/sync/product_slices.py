@@ -11,7 +11,7 @@ import attrs
 import msgspec
 
 from svc_async.ads.products import CLEARED, Product, normalize_product
-from svc_async.batch.source import slice_rows
+from svc_async.batch.slicing import slice_rows
 from svc_async.sources.product_attributes import UnparsedRow, find_id
 from svc_async.sync.entries import Entries
 from svc_async.sync.snapshot import Snapshot, SnapshotSlice, require_replayable

@@ -11,7 +11,7 @@ import pytest
 from svc_async.batch.packing.batch import Limits
 from svc_async.batch.report import Progress, Report
 from svc_async.batch.settings import JobSizes
-from svc_async.batch.source import slice_rows
+from svc_async.batch.slicing import slice_rows
 from svc_async.engine.memory import MemoryBudget
 from svc_async.errors import BatchError
 from svc_async.lists.audience_users import AudienceUsers

@@ -38,7 +38,7 @@ def users(service: FakeService) -> AudienceUsers:
 
 
 async def upload(users: AudienceUsers, rows: int, **settings: Any) -> Report:
-    emails = Rows(("email",), ((f"u{number}@b.de",) for number in range(rows)))
+    emails = Rows(("email",), [(f"u{number}@b.de",) for number in range(rows)])
     report = await users.upload(emails, **settings)
     assert report.accepted == rows
     return report

@@ -100,4 +100,4 @@ def test_a_memory_without_a_byte_is_refused(wrong: int) -> None:
 
 
 def make_rows(count: int) -> Rows:
-    return Rows(("email",), ((f"u{number}@b.de",) for number in range(count)))
+    return Rows(("email",), [(f"u{number}@b.de",) for number in range(count)])

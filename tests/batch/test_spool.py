@@ -163,7 +163,7 @@ async def test_the_rows_of_a_cursor_are_spooled(journal: JournalLocation, awaits
     """The rows of a second call come from the query again, or from the spool when the cursor has none left."""
     service = FakeService()
     service.script[3] = make_error(403)
-    with closing(sqlite3.connect(":memory:")) as database:
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
         database.execute("CREATE TABLE customer (email, phone_number)")
         people = [(f"user{row}@example.org",) for row in range(50)]
         database.executemany("INSERT INTO customer VALUES (?, NULL)", people)

@@ -61,7 +61,7 @@ def make_table(names: Sequence[str] = NAMES) -> pa.Table:
 
 
 def query(_: Path) -> Rows:
-    with closing(sqlite3.connect(":memory:")) as database:
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
         database.execute(f"CREATE TABLE c ({', '.join(f'c{number} TEXT' for number in range(4))})")
         database.executemany("INSERT INTO c VALUES (?, ?, ?, ?)", ROWS)
         cursor = database.execute('SELECT c0 AS email, c1 AS phone, c2 AS email, c3 AS "Email 3" FROM c')

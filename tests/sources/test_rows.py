@@ -21,7 +21,7 @@ async def collect(rows: Rows) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def database() -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(":memory:")) as database:
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
         database.execute("CREATE TABLE customer (mail TEXT, name TEXT, phone TEXT)")
         rows = [(f"user{number}@example.org", "N", None) for number in range(1_500)]
         database.executemany("INSERT INTO customer VALUES (?, ?, ?)", rows)
