@@ -65,6 +65,8 @@ T = TypeVar("T")
 
 DEFAULT_SCHEMA = "svc_async"
 _is_schema = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
+_SHARED = ("public", "information_schema")
+"""Schemas in which others create what they like, or which belong to the server."""
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 30.0
 _ACQUIRE_SECONDS = 30.0
@@ -181,6 +183,9 @@ class Database:
         """
         if not TEXT.accepts(schema) or not _is_schema(schema):
             raise InvalidArgument("schema", "must consist of at most 63 lower-case ASCII letters, digits and _")
+        if schema in _SHARED or schema.startswith("pg_"):
+            rule = f"must be a schema of its own, not {' or '.join(_SHARED)}, and must not begin with pg_"
+            raise InvalidArgument("schema", rule)
         asyncpg = _import_asyncpg()
         if problem := url.find_local_problem():
             raise InvalidArgument("state_url", problem)
@@ -194,7 +199,11 @@ class Database:
                 command_timeout=_STATEMENT_SECONDS,
                 init=_limit_transactions,
                 reset=_keep,
-                server_settings={"search_path": schema, "application_name": "svc-async", "timezone": "UTC"},
+                server_settings={
+                    "search_path": f"{schema}, pg_temp",  # temporary tables would come first otherwise
+                    "application_name": "svc-async",
+                    "timezone": "UTC",
+                },
             )
         return cls(name=url.name, schema=schema, pool=pool)
 

@@ -1,14 +1,14 @@
 -- Rate limits that several processes count together. Times are microseconds of the clock of this server.
 
 -- Requests within the last period; those of a sixtieth of it are together, at the time of the last of them.
-CREATE TYPE limit_cells AS (
+CREATE TYPE svc_async.limit_cells AS (
     times bigint[],
     counts bigint[],
     used bigint,                    -- the sum of the counts
     since bigint                    -- when the newest cell began
 );
 
-CREATE TABLE limit_buckets (
+CREATE TABLE svc_async.limit_buckets (
     bucket uuid PRIMARY KEY,
     name text NOT NULL,
     initial_quota bigint,           -- requests a period, as the processes know it; NULL: to be learned
@@ -20,8 +20,8 @@ CREATE TABLE limit_buckets (
     guess_until bigint NOT NULL DEFAULT 0,
     tick bigint NOT NULL,           -- the latest time of a lease: time never runs backwards
     shift bigint NOT NULL DEFAULT 0,
-    granted limit_cells NOT NULL DEFAULT ('{}', '{}', 0, 0),
-    answered limit_cells NOT NULL DEFAULT ('{}', '{}', 0, 0),
+    granted svc_async.limit_cells NOT NULL DEFAULT ('{}', '{}', 0, 0),
+    answered svc_async.limit_cells NOT NULL DEFAULT ('{}', '{}', 0, 0),
     next_at bigint NOT NULL DEFAULT 0,              -- the next request at an even pace
     remaining bigint NOT NULL DEFAULT 0,            -- what the service reported, until reset_at
     reset bigint NOT NULL DEFAULT 0,
@@ -42,10 +42,10 @@ CREATE TABLE limit_buckets (
 ) WITH (fillfactor = 40);
 
 -- The cells of a bucket stay in its row: a lease writes one page.
-ALTER TABLE limit_buckets ALTER COLUMN granted SET STORAGE PLAIN, ALTER COLUMN answered SET STORAGE PLAIN;
+ALTER TABLE svc_async.limit_buckets ALTER COLUMN granted SET STORAGE PLAIN, ALTER COLUMN answered SET STORAGE PLAIN;
 
-CREATE TABLE limit_holders (
-    bucket uuid NOT NULL REFERENCES limit_buckets ON DELETE CASCADE,
+CREATE TABLE svc_async.limit_holders (
+    bucket uuid NOT NULL REFERENCES svc_async.limit_buckets ON DELETE CASCADE,
     process uuid NOT NULL,
     seen bigint NOT NULL,                           -- its last lease
     outstanding bigint NOT NULL DEFAULT 0,          -- granted, and neither answered nor given back
@@ -60,7 +60,7 @@ CREATE TABLE limit_holders (
 ) WITH (fillfactor = 50);
 
 -- What follows from the quota.
-CREATE TYPE limit_sizes AS (
+CREATE TYPE svc_async.limit_sizes AS (
     target bigint,                  -- how many may be granted within a period
     capacity bigint,                -- how many may be in flight and answered
     step bigint,                    -- from one request to the next; 0 if they are not paced
@@ -69,7 +69,7 @@ CREATE TYPE limit_sizes AS (
 );
 
 -- The requests of one class that wait in the other processes.
-CREATE TYPE limit_queue AS (
+CREATE TYPE svc_async.limit_queue AS (
     served bigint[],                -- what each process was granted so far
     wanted bigint[],                -- how many more it wants
     ask_at bigint[],                -- when it will ask
@@ -78,23 +78,24 @@ CREATE TYPE limit_queue AS (
 );
 
 -- Lock the row of a bucket for the rest of the transaction, and set the time.
-CREATE FUNCTION lock_bucket(
+CREATE FUNCTION svc_async.lock_bucket(
     p_bucket uuid, p_name text, p_quota bigint, p_period bigint, p_headroom bigint, p_documented boolean, at timestamptz
-) RETURNS limit_buckets LANGUAGE plpgsql AS $$
+) RETURNS svc_async.limit_buckets LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     clock bigint := (extract(epoch FROM at) * 1000000)::bigint;
-    b limit_buckets;
+    b svc_async.limit_buckets;
 BEGIN
-    SELECT * INTO b FROM limit_buckets WHERE bucket = p_bucket FOR UPDATE;
+    SELECT * INTO b FROM svc_async.limit_buckets WHERE bucket = p_bucket FOR UPDATE;
     IF NOT FOUND THEN
         p_quota := CASE WHEN p_quota > 1000000 THEN 1000000 ELSE p_quota END;
-        INSERT INTO limit_buckets
+        INSERT INTO svc_async.limit_buckets
             (bucket, name, initial_quota, quota, period, headroom, documented, is_guess, tick, updated_at)
         VALUES (p_bucket, p_name, p_quota, p_quota, p_period, p_headroom,
             p_documented, p_quota IS NOT NULL AND NOT p_documented, clock, at)
         ON CONFLICT DO NOTHING;
-        SELECT * INTO STRICT b FROM limit_buckets WHERE bucket = p_bucket FOR UPDATE;
+        SELECT * INTO STRICT b FROM svc_async.limit_buckets WHERE bucket = p_bucket FOR UPDATE;
     END IF;
     b.shift := greatest(b.shift, b.tick - clock);
     b.tick := clock + b.shift;
@@ -103,7 +104,8 @@ END
 $$;
 
 -- Return cells without those that have left: the cells up to a time.
-CREATE FUNCTION drop_requests(cells limit_cells, until bigint) RETURNS limit_cells LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION svc_async.drop_requests(cells svc_async.limit_cells, until bigint)
+RETURNS svc_async.limit_cells LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     place int := 1;
 BEGIN
@@ -118,8 +120,9 @@ END
 $$;
 
 -- Return cells with the newest of some requests, up to a number of them; those that are given begin with the newest.
-CREATE FUNCTION add_requests(cells limit_cells, ages bigint[], numbers bigint[], most bigint, now bigint, period bigint)
-RETURNS limit_cells LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION svc_async.add_requests(
+    cells svc_async.limit_cells, ages bigint[], numbers bigint[], most bigint, now bigint, period bigint
+) RETURNS svc_async.limit_cells LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     part bigint;
     surplus bigint := -most;
@@ -155,8 +158,8 @@ END
 $$;
 
 -- Return cells without a number of requests that were added at a time; if there are fewer, earlier ones leave.
-CREATE FUNCTION remove_requests(cells limit_cells, number bigint, moment bigint)
-RETURNS limit_cells LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION svc_async.remove_requests(cells svc_async.limit_cells, number bigint, moment bigint)
+RETURNS svc_async.limit_cells LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     part bigint;
     place int := cardinality(cells.times);
@@ -176,7 +179,7 @@ END
 $$;
 
 -- Return when a number of requests have left; 0 if there are not so many.
-CREATE FUNCTION find_leaving(cells limit_cells, number bigint, period bigint)
+CREATE FUNCTION svc_async.find_leaving(cells svc_async.limit_cells, number bigint, period bigint)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     place int := 0;
@@ -193,45 +196,48 @@ END
 $$;
 
 -- Return when a process has missed its heartbeat. One that waits for its turn comes when it was told to.
-CREATE FUNCTION find_death(seen bigint, ask_at bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION svc_async.find_death(seen bigint, ask_at bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT greatest(seen + 5 * 1000000, least(ask_at, seen + 10 * 1000000) + 1000000)
 $$;
 
 -- Count what processes had in flight that missed their heartbeat: return the answers with it.
-CREATE FUNCTION expire_holders(b limit_buckets) RETURNS limit_cells LANGUAGE plpgsql AS $$
+CREATE FUNCTION svc_async.expire_holders(b svc_async.limit_buckets) RETURNS svc_async.limit_cells LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     dead record;
 BEGIN
     WITH missed AS (
-        SELECT process, outstanding, find_death(seen, ask_at) AS died_at FROM limit_holders
-        WHERE bucket = b.bucket AND outstanding > 0 AND find_death(seen, ask_at) <= b.tick
+        SELECT process, outstanding, svc_async.find_death(seen, ask_at) AS died_at FROM svc_async.limit_holders
+        WHERE bucket = b.bucket AND outstanding > 0 AND svc_async.find_death(seen, ask_at) <= b.tick
     ), noted AS (
-        UPDATE limit_holders AS h SET answered = h.answered + h.outstanding, outstanding = 0
+        UPDATE svc_async.limit_holders AS h SET answered = h.answered + h.outstanding, outstanding = 0
         FROM missed WHERE h.bucket = b.bucket AND h.process = missed.process
     )
     SELECT array_agg(b.tick - died_at ORDER BY died_at DESC) AS ages,
         array_agg(outstanding ORDER BY died_at DESC) AS numbers, sum(outstanding)::bigint AS total
     INTO dead FROM missed;
-    RETURN add_requests(b.answered, dead.ages, dead.numbers, dead.total, b.tick, b.period);
+    RETURN svc_async.add_requests(b.answered, dead.ages, dead.numbers, dead.total, b.tick, b.period);
 END
 $$;
 
 -- The other processes: what they have in flight, and what waits in those that come in time for their turn.
-CREATE TYPE limit_others AS (
+CREATE TYPE svc_async.limit_others AS (
     outstanding bigint,
     recent bigint,                  -- how many have used the bucket within a period
     has_dead boolean,               -- one missed its heartbeat, and has something in flight
     has_old boolean,                -- one was not there for so long that it can be forgotten
-    interactive limit_queue,
-    bulk limit_queue
+    interactive svc_async.limit_queue,
+    bulk svc_async.limit_queue
 );
 
-CREATE FUNCTION read_others(b limit_buckets, p_process uuid) RETURNS limit_others LANGUAGE plpgsql AS $$
+CREATE FUNCTION svc_async.read_others(b svc_async.limit_buckets, p_process uuid)
+RETURNS svc_async.limit_others LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    others limit_others;
+    others svc_async.limit_others;
 BEGIN
     SELECT coalesce(sum(outstanding), 0), count(*) FILTER (WHERE seen + greatest(b.period, 5 * 1000000) > b.tick),
-        coalesce(bool_or(outstanding > 0 AND find_death(seen, ask_at) <= b.tick), false),
+        coalesce(bool_or(outstanding > 0 AND svc_async.find_death(seen, ask_at) <= b.tick), false),
         coalesce(bool_or(seen + b.period + 60 * 1000000 <= b.tick), false),
         ROW (array_agg(served_interactive) FILTER (WHERE waits_interactive),
             array_agg(interactive) FILTER (WHERE waits_interactive), array_agg(ask_at) FILTER (WHERE waits_interactive),
@@ -242,7 +248,7 @@ BEGIN
             coalesce(sum(bulk) FILTER (WHERE waits_bulk), 0),
             min(served_bulk) FILTER (WHERE waits_bulk))
     INTO others
-    FROM limit_holders, LATERAL (SELECT interactive > 0 AND ask_at + 1000000 > b.tick AS waits_interactive,
+    FROM svc_async.limit_holders, LATERAL (SELECT interactive > 0 AND ask_at + 1000000 > b.tick AS waits_interactive,
         bulk > 0 AND ask_at + 1000000 > b.tick AS waits_bulk) AS w
     WHERE bucket = b.bucket AND process <> p_process;
     RETURN others;
@@ -250,10 +256,10 @@ END
 $$;
 
 -- Take over what the service said of its limit.
-CREATE FUNCTION note_headers(
-    b limit_buckets, said_quota bigint, said_remaining bigint, said_reset bigint, said_reset_in bigint,
+CREATE FUNCTION svc_async.note_headers(
+    b svc_async.limit_buckets, said_quota bigint, said_remaining bigint, said_reset bigint, said_reset_in bigint,
     silent bigint, retires_guess boolean
-) RETURNS limit_buckets LANGUAGE plpgsql IMMUTABLE AS $$
+) RETURNS svc_async.limit_buckets LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF said_quota IS NOT NULL THEN
         IF b.initial_quota IS NULL AND said_reset_in IS NOT NULL THEN
@@ -280,9 +286,9 @@ END
 $$;
 
 -- Let more be in flight after successes; close the bucket after a 429.
-CREATE FUNCTION note_outcomes(
-    b limit_buckets, p_generation bigint, succeeded bigint, refused bigint, closed_for bigint, jitter bigint
-) RETURNS limit_buckets LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION svc_async.note_outcomes(
+    b svc_async.limit_buckets, p_generation bigint, succeeded bigint, refused bigint, closed_for bigint, jitter bigint
+) RETURNS svc_async.limit_buckets LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     closure bigint := closed_for;
 BEGIN
@@ -318,7 +324,8 @@ END
 $$;
 
 -- Use more of a quota again that was cut after refusals.
-CREATE FUNCTION recover_quota(b limit_buckets) RETURNS limit_buckets LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION svc_async.recover_quota(b svc_async.limit_buckets)
+RETURNS svc_async.limit_buckets LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     gain bigint := 300000 * least(b.tick - b.cut_at, b.period) / b.period;
 BEGIN
@@ -330,9 +337,10 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION find_sizes(b limit_buckets) RETURNS limit_sizes LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION svc_async.find_sizes(b svc_async.limit_buckets)
+RETURNS svc_async.limit_sizes LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    sizes limit_sizes := ROW (0, 0, 0, 0, 0);
+    sizes svc_async.limit_sizes := ROW (0, 0, 0, 0, 0);
 BEGIN
     IF b.quota * 60 * 1000000 >= 100 * b.period THEN
         sizes.target := greatest(1, b.quota * b.cut * b.headroom / 1000000000000);
@@ -350,8 +358,9 @@ $$;
 
 -- Return how many requests may be granted now, whatever waits. The pace lets one more go that comes in its turn: another
 -- may have gone in its place.
-CREATE FUNCTION count_free(b limit_buckets, sizes limit_sizes, in_flight bigint, is_in_turn boolean)
-RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION svc_async.count_free(
+    b svc_async.limit_buckets, sizes svc_async.limit_sizes, in_flight bigint, is_in_turn boolean
+) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     free bigint := 4611686018427387904;
     early bigint;
@@ -380,7 +389,7 @@ END
 $$;
 
 -- Return how much of what others want goes before the next request of a process that was granted so much and asks then.
-CREATE FUNCTION count_before(others limit_queue, level bigint, own_at bigint)
+CREATE FUNCTION svc_async.count_before(others svc_async.limit_queue, level bigint, own_at bigint)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN coalesce((
@@ -391,7 +400,7 @@ END
 $$;
 
 -- Return how much a process gets if what is free goes, one by one, to who was granted least.
-CREATE FUNCTION divide(free bigint, others limit_queue, granted bigint, wanted bigint)
+CREATE FUNCTION svc_async.divide(free bigint, others svc_async.limit_queue, granted bigint, wanted bigint)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     share bigint := 0;
@@ -399,7 +408,7 @@ BEGIN
     IF others.total = 0 OR others.total + wanted <= free THEN
         RETURN least(wanted, free);
     END IF;
-    WHILE share < least(wanted, free) AND share + 1 + count_before(others, granted + share, 0) <= free LOOP
+    WHILE share < least(wanted, free) AND share + 1 + svc_async.count_before(others, granted + share, 0) <= free LOOP
         share := share + 1;
     END LOOP;
     RETURN share;
@@ -407,8 +416,9 @@ END
 $$;
 
 -- Return when a number of requests may go, if nothing changes.
-CREATE FUNCTION find_opening(b limit_buckets, sizes limit_sizes, in_flight bigint, number bigint)
-RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION svc_async.find_opening(
+    b svc_async.limit_buckets, sizes svc_async.limit_sizes, in_flight bigint, number bigint
+) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     opens bigint := b.closed_until;
 BEGIN
@@ -422,38 +432,39 @@ BEGIN
         opens := greatest(opens, b.next_at - sizes.ahead + (number - 1) * sizes.step);
     END IF;
     RETURN greatest(opens,
-        find_leaving(b.granted, least(number, sizes.target) - sizes.target + (b.granted).used, b.period),
-        find_leaving(b.answered,
+        svc_async.find_leaving(b.granted, least(number, sizes.target) - sizes.target + (b.granted).used, b.period),
+        svc_async.find_leaving(b.answered,
             least(number, sizes.capacity) - sizes.capacity + in_flight + (b.answered).used, b.period));
 END
 $$;
 
 -- Return when a process that waits has its turn. `own` has asked and was granted what there was; own_at is its place among
 -- those that were granted as much.
-CREATE FUNCTION find_turn(
-    b limit_buckets, sizes limit_sizes, in_flight bigint, own limit_holders, others limit_others, own_at bigint, opens bigint
+CREATE FUNCTION svc_async.find_turn(
+    b svc_async.limit_buckets, sizes svc_async.limit_sizes, in_flight bigint, own svc_async.limit_holders,
+    others svc_async.limit_others, own_at bigint, opens bigint
 ) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     number bigint := 1;
     crowd bigint := greatest(cardinality((others.interactive).served), cardinality((others.bulk).served), 0);
 BEGIN
     IF own.interactive > 0 THEN
-        number := number + count_before(others.interactive, own.served_interactive, own_at);
+        number := number + svc_async.count_before(others.interactive, own.served_interactive, own_at);
     ELSE
         IF sizes.reserve > 0 THEN
             number := number + sizes.reserve;
-            opens := find_opening(b, sizes, in_flight, number);
+            opens := svc_async.find_opening(b, sizes, in_flight, number);
         END IF;
-        number := number + (others.interactive).total + count_before(others.bulk, own.served_bulk, own_at);
+        number := number + (others.interactive).total + svc_async.count_before(others.bulk, own.served_bulk, own_at);
     END IF;
-    RETURN greatest(opens, least(find_opening(b, sizes, in_flight, number), b.tick + 10 * 1000000),
+    RETURN greatest(opens, least(svc_async.find_opening(b, sizes, in_flight, number), b.tick + 10 * 1000000),
         b.tick + least(200000, b.period / 100), b.tick + least(1000000, sizes.step * crowd / 8));
 END
 $$;
 
 -- Take a report of a process, and grant what it may send. It holds the lock of one bucket. What each part is for is said
 -- in svc_async/governor/parts.py; tests/support/lease_model.py does the same in Python.
-CREATE FUNCTION lease(
+CREATE FUNCTION svc_async.lease(
     p_bucket uuid, p_name text, p_quota bigint, p_period bigint, p_headroom bigint, p_documented boolean,
     p_process uuid, p_interactive bigint, p_bulk bigint,
     p_outstanding bigint, p_answered bigint, p_ages bigint[], p_counts bigint[],
@@ -464,14 +475,16 @@ CREATE FUNCTION lease(
     OUT granted bigint, OUT ask_in bigint, OUT opens_in bigint, OUT closed_for bigint, OUT firm_for bigint,
     OUT generation bigint, OUT allowed bigint, OUT quota bigint, OUT period bigint, OUT is_guess boolean,
     OUT remaining bigint, OUT used bigint, OUT processes bigint
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    b limit_buckets := lock_bucket(p_bucket, p_name, p_quota, p_period, p_headroom, p_documented, at);
+    b svc_async.limit_buckets := svc_async.lock_bucket(
+        p_bucket, p_name, p_quota, p_period, p_headroom, p_documented, at);
     now CONSTANT bigint := b.tick;
-    own limit_holders;
-    others limit_others;
-    sizes limit_sizes;
+    own svc_async.limit_holders;
+    others svc_async.limit_others;
+    sizes svc_async.limit_sizes;
     part bigint;
     reported bigint := 0;
     newly bigint;
@@ -488,13 +501,14 @@ DECLARE
 BEGIN
     -- What the service said, and what has left.
     IF p_said_quota IS NOT NULL OR p_said_remaining IS NOT NULL OR p_silent > 0 OR p_retires_guess THEN
-        b := note_headers(b, p_said_quota, p_said_remaining, p_said_reset, p_said_reset_in, p_silent, p_retires_guess);
+        b := svc_async.note_headers(
+            b, p_said_quota, p_said_remaining, p_said_reset, p_said_reset_in, p_silent, p_retires_guess);
     END IF;
     IF (b.granted).times[1] + b.period <= now THEN
-        b.granted := drop_requests(b.granted, now - b.period);
+        b.granted := svc_async.drop_requests(b.granted, now - b.period);
     END IF;
     IF (b.answered).times[1] + b.period <= now THEN
-        b.answered := drop_requests(b.answered, now - b.period);
+        b.answered := svc_async.drop_requests(b.answered, now - b.period);
     END IF;
 
     -- The processes; what those had in flight that are dead counts as answered.
@@ -502,14 +516,14 @@ BEGIN
         reported := reported + part;
     END LOOP;
     LOOP
-        SELECT * INTO own FROM limit_holders WHERE bucket = p_bucket AND process = p_process;
+        SELECT * INTO own FROM svc_async.limit_holders WHERE bucket = p_bucket AND process = p_process;
         IF NOT FOUND THEN
-            INSERT INTO limit_holders (bucket, process, seen, answered)
+            INSERT INTO svc_async.limit_holders (bucket, process, seen, answered)
             VALUES (p_bucket, p_process, now, p_answered - reported) RETURNING * INTO own;
         END IF;
-        others := read_others(b, p_process);
-        EXIT WHEN NOT (others.has_dead OR own.outstanding > 0 AND find_death(own.seen, own.ask_at) <= now);
-        b.answered := expire_holders(b);
+        others := svc_async.read_others(b, p_process);
+        EXIT WHEN NOT (others.has_dead OR own.outstanding > 0 AND svc_async.find_death(own.seen, own.ask_at) <= now);
+        b.answered := svc_async.expire_holders(b);
     END LOOP;
 
     -- What this process reports: answers, and leases that it did not use or did without.
@@ -517,21 +531,21 @@ BEGIN
     surplus := own.outstanding - newly - p_outstanding;
     own.answered := p_answered;  -- less than is counted if it missed its heartbeat and did not use its lease
     IF newly > 0 THEN
-        b.answered := add_requests(b.answered, p_ages, p_counts, newly, now, b.period);
+        b.answered := svc_async.add_requests(b.answered, p_ages, p_counts, newly, now, b.period);
     END IF;
     IF surplus > 0 THEN
-        b.granted := remove_requests(b.granted, surplus, own.leased_at);
+        b.granted := svc_async.remove_requests(b.granted, surplus, own.leased_at);
     ELSIF surplus < 0 THEN
-        b.granted := add_requests(b.granted, p_ages, p_counts, -surplus - p_outstanding, now, b.period);
-        b.granted := add_requests(b.granted, '{0}', ARRAY[p_outstanding], -surplus, now, b.period);
+        b.granted := svc_async.add_requests(b.granted, p_ages, p_counts, -surplus - p_outstanding, now, b.period);
+        b.granted := svc_async.add_requests(b.granted, '{0}', ARRAY[p_outstanding], -surplus, now, b.period);
     END IF;
     IF p_refused IS NOT NULL OR b.ramp IS NOT NULL OR b.refusals > 0 THEN
-        b := note_outcomes(b, p_generation, least(p_succeeded, newly), p_refused, p_closed_for, p_jitter);
+        b := svc_async.note_outcomes(b, p_generation, least(p_succeeded, newly), p_refused, p_closed_for, p_jitter);
     END IF;
     IF b.cut < 1000000 THEN
-        b := recover_quota(b);
+        b := svc_async.recover_quota(b);
     END IF;
-    sizes := find_sizes(b);
+    sizes := svc_async.find_sizes(b);
     b.next_at := CASE WHEN p_refused IS NULL THEN b.next_at - greatest(0, surplus) * sizes.step
         ELSE b.closed_until + sizes.ahead END;
 
@@ -555,7 +569,7 @@ BEGIN
 
     -- What this process gets. The reserve is one of the limit: it must not keep bulk from the few requests of a ramp.
     in_flight := p_outstanding + others.outstanding;
-    free := count_free(b, sizes, in_flight, is_waiting AND own.ask_at <= now);
+    free := svc_async.count_free(b, sizes, in_flight, is_waiting AND own.ask_at <= now);
     ramp := greatest(0, coalesce(b.ramp - in_flight, 4611686018427387904));
     IF ramp = 0 AND b.leased_at + 5 * 1000000 <= now THEN
         ramp := 1;  -- the answers of all in flight may be lost
@@ -563,8 +577,9 @@ BEGIN
     wanted_interactive := own.interactive + (others.interactive).total;
     free_bulk := least(own.bulk + (others.bulk).total, greatest(0, least(b.streak / 9, free, ramp),
         least(free - greatest(wanted_interactive, sizes.reserve), ramp - wanted_interactive)));
-    take_interactive := divide(least(free, ramp) - free_bulk, others.interactive, own.served_interactive, own.interactive);
-    take_bulk := divide(free_bulk, others.bulk, own.served_bulk, own.bulk);
+    take_interactive := svc_async.divide(
+        least(free, ramp) - free_bulk, others.interactive, own.served_interactive, own.interactive);
+    take_bulk := svc_async.divide(free_bulk, others.bulk, own.served_bulk, own.bulk);
     b.streak := CASE WHEN own.bulk + (others.bulk).total > 0
         THEN greatest(0, b.streak + take_interactive - 9 * take_bulk) ELSE 0 END;
     own.interactive := own.interactive - take_interactive;
@@ -576,14 +591,14 @@ BEGIN
         own.leased_at := now;
         b.leased_at := now;
         in_flight := in_flight + granted;
-        b.granted := add_requests(b.granted, '{0}', ARRAY[granted], granted, now, b.period);
+        b.granted := svc_async.add_requests(b.granted, '{0}', ARRAY[granted], granted, now, b.period);
         b.next_at := greatest(b.next_at, now) + granted * sizes.step;
     END IF;
 
     -- When it asks again.
-    opens := find_opening(b, sizes, in_flight, 1);
+    opens := svc_async.find_opening(b, sizes, in_flight, 1);
     IF own.interactive + own.bulk > 0 THEN
-        own.ask_at := find_turn(b, sizes, in_flight, own, others, CASE WHEN is_waiting AND granted = 0
+        own.ask_at := svc_async.find_turn(b, sizes, in_flight, own, others, CASE WHEN is_waiting AND granted = 0
             THEN own.ask_at ELSE 4611686018427387904 END, opens);
         ask_in := own.ask_at - now;
     ELSE
@@ -591,15 +606,16 @@ BEGIN
     END IF;
 
     -- What is stored, and what is answered.
-    UPDATE limit_holders SET seen = now, outstanding = p_outstanding + lease.granted, answered = own.answered,
+    UPDATE svc_async.limit_holders SET seen = now, outstanding = p_outstanding + lease.granted, answered = own.answered,
         leased_at = own.leased_at, interactive = own.interactive, bulk = own.bulk, ask_at = own.ask_at,
         served_interactive = own.served_interactive, served_bulk = own.served_bulk
     WHERE bucket = p_bucket AND process = p_process;
     IF others.has_old THEN
-        DELETE FROM limit_holders WHERE bucket = p_bucket AND seen + b.period + 60 * 1000000 <= now;
+        DELETE FROM svc_async.limit_holders WHERE bucket = p_bucket AND seen + b.period + 60 * 1000000 <= now;
     END IF;
-    UPDATE limit_buckets SET quota = b.quota, period = b.period, is_guess = b.is_guess, guess_until = b.guess_until,
-        tick = now, shift = b.shift, granted = b.granted, answered = b.answered, next_at = b.next_at,
+    UPDATE svc_async.limit_buckets SET
+        quota = b.quota, period = b.period, is_guess = b.is_guess, guess_until = b.guess_until, tick = now,
+        shift = b.shift, granted = b.granted, answered = b.answered, next_at = b.next_at,
         remaining = b.remaining, reset = b.reset, reset_at = b.reset_at, closed_until = b.closed_until,
         stated_until = b.stated_until, refusals = b.refusals, cut = b.cut, cut_at = b.cut_at, ramp = b.ramp,
         is_cold = b.is_cold, leased_at = b.leased_at, generation = b.generation, streak = b.streak,
