@@ -20,7 +20,7 @@ from svc_async.batch.report import KEPT_FAILURES, Failure
 from svc_async.cli.options import is_url
 from svc_async.errors import InvalidArgument, UnusableFile
 from svc_async.printable import clean_cell
-from svc_async.private_files import check_private, check_trusted, open_private
+from svc_async.private_files import check_private, check_trusted, keep_group, open_private, open_trusted
 from svc_async.run_files import FAILURE_COLUMNS, is_failure_list
 from svc_async.sources.detect import STANDARD_INPUT
 from svc_async.sources.source import Source
@@ -193,6 +193,7 @@ class FailureList:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 with suppress(FileNotFoundError):
                     if os.path.samestat(self._new.stat(), os.fstat(file.fileno())):
+                        keep_group(file.fileno(), self.path)
                         return file
             except BlockingIOError:
                 file.close()
@@ -289,7 +290,7 @@ def _rows(path: Path) -> Iterator[list[str]]:
     """Read the list; a line that a kill has cut short is skipped."""
     if not path.exists():
         return
-    with path.open(encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8", newline="", opener=open_trusted) as file:
         rows = csv.reader(line for line in file if line.endswith("\n"))
         next(rows, None)
         yield from (row for row in rows if len(row) == len(FAILURE_COLUMNS))
@@ -299,7 +300,7 @@ def _is_list(path: Path) -> bool:
     """Return whether a file is a list, or is empty or missing."""
     if not path.exists():
         return True
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_trusted) as file:
         first = file.readline(100)
     return not first or is_failure_list(first)
 

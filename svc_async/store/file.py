@@ -31,7 +31,15 @@ import attrs
 from svc_async.cancellation import in_thread
 from svc_async.errors import Hint, InvalidArgument, UnusableFile, WrongState
 from svc_async.lazy import LazyModule
-from svc_async.private_files import check_private, check_trusted, create_missing, ensure_private, open_private
+from svc_async.private_files import (
+    check_private,
+    check_trusted,
+    create_missing,
+    ensure_private,
+    open_by_name,
+    open_private,
+    open_trusted,
+)
 from svc_async.store.records import (
     COUNT,
     MAX_BODY,
@@ -246,11 +254,13 @@ class FileLock:
     @staticmethod
     def is_taken(path: Path) -> bool:
         """Return whether somebody has the lock."""
+        if not os.path.lexists(path):
+            return False
         try:
-            descriptor = os.open(path, os.O_RDONLY)
+            descriptor = open_trusted(path, os.O_RDONLY)
         except FileNotFoundError:
             return False
-        except PermissionError:  # another user left it, or has it
+        except OSError:  # another user left it, or has it
             return True
         try:
             _lock(descriptor)
@@ -355,12 +365,15 @@ class DatabaseFile:
                 check_trusted(f"{path}{suffix}")
             lock = FileLock.take(lock_path(path)) if exclusive else None
             try:
-                connection = sqlite3.connect(
+                connection = open_by_name(
                     path,
-                    timeout=_WAIT,
-                    isolation_level=None,
-                    check_same_thread=False,
-                    factory=factory or sqlite3.Connection,
+                    lambda: sqlite3.connect(
+                        path,
+                        timeout=_WAIT,
+                        isolation_level=None,
+                        check_same_thread=False,
+                        factory=factory or sqlite3.Connection,
+                    ),
                 )
                 try:
                     is_empty = file_format.is_empty(path, connection)  # a file of another kind stays as it is

@@ -1,13 +1,19 @@
 import errno
 import os
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from svc_async.errors import UnusableFile
 from svc_async.private_files import (
+    check_private,
+    check_replaceable,
     create_private,
     ensure_private,
     is_exposed,
@@ -15,6 +21,7 @@ from svc_async.private_files import (
     replace_private,
     write_private,
 )
+from svc_async.webhooks import SqliteDedupe
 from tests.support.errors import has
 
 Write = Callable[[Path], None]
@@ -51,7 +58,7 @@ def umask_of_zero() -> Iterator[None]:
 
 
 def mode_of(path: Path) -> int:
-    return path.stat().st_mode & 0o777
+    return path.stat().st_mode & 0o7777
 
 
 @pytest.mark.usefixtures("umask_of_zero")
@@ -68,7 +75,9 @@ def test_a_file_is_private_before_it_has_its_name(tmp_path: Path) -> None:
         assert [mode_of(path) for path in tmp_path.iterdir()] == [0o600]
 
 
-@pytest.mark.parametrize(("before", "after"), [(0o644, 0o640), (0o666, 0o660), (0o606, 0o600), (0o660, 0o660)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(0o644, 0o640), (0o666, 0o660), (0o606, 0o600), (0o660, 0o660), (0o4606, 0o600)]
+)
 @pytest.mark.parametrize("write", IN_PLACE)
 def test_an_existing_file_is_withdrawn_from_all_but_its_group(
     tmp_path: Path, write: Write, before: int, after: int
@@ -81,13 +90,106 @@ def test_an_existing_file_is_withdrawn_from_all_but_its_group(
     assert mode_of(tmp_path / "file") == after
 
 
-def test_a_replaced_file_is_private_whatever_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("before", "after"), [(0o644, 0o640), (0o666, 0o660), (0o606, 0o600), (0o400, 0o600)])
+def test_a_replaced_file_keeps_its_group_and_what_that_may_do(tmp_path: Path, before: int, after: int) -> None:
+    group = 65534 if os.geteuid() == 0 else os.getgid()
     (tmp_path / "file").touch()
-    (tmp_path / "file").chmod(0o666)
+    os.chown(tmp_path / "file", -1, group)
+    (tmp_path / "file").chmod(before)
+
+    write_private(tmp_path / "file", b"x")
+
+    assert (mode_of(tmp_path / "file"), (tmp_path / "file").stat().st_gid) == (after, group)
+
+
+def test_a_new_file_is_not_for_the_group_of_somebody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "file").chmod(0o660)
+    monkeypatch.setattr("svc_async.private_files._is_trusted", lambda *_: False)
 
     write_private(tmp_path / "file", b"x")
 
     assert mode_of(tmp_path / "file") == 0o600
+
+
+@pytest.mark.parametrize("write", [*WRITERS, check_replaceable])
+def test_a_folder_in_which_all_users_may_replace_files_is_refused(tmp_path: Path, write: Write) -> None:
+    for mode in (0o777, 0o703):
+        tmp_path.chmod(mode)
+        with pytest.raises(PermissionError):
+            write(tmp_path / "file")
+        assert [*tmp_path.iterdir()] == []
+    for mode in (0o1777, 0o770):
+        tmp_path.chmod(mode)
+        write(tmp_path / f"file in {mode:o}")
+
+
+class Swapped:
+    """Puts a link to a file of the victim in the place of another one, as soon as that has been looked at."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path, self.victim, self.link = folder / "file", folder / "victim", folder / "link"
+        self.path.write_bytes(b"")
+        self.path.chmod(0o666)
+        self.victim.write_bytes(b"")
+        self.victim.chmod(0o604)
+        self.link.symlink_to(self.victim)
+        self.before = self.path.stat().st_ino
+        for name in ("lstat", "fstat"):
+            monkeypatch.setattr(os, name, partial(self._look, getattr(os, name)))
+
+    def _look(self, look: Callable[[Any], os.stat_result], file: Any) -> os.stat_result:
+        found = look(file)
+        if found.st_ino == self.before and self.link.is_symlink():
+            self.path.rename(self.path.with_name("aside"))
+            self.link.rename(self.path)
+        return found
+
+
+@pytest.mark.parametrize("write", [ensure_private, check_private, _append])
+def test_the_file_that_was_checked_is_withdrawn_whatever_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    swapped = Swapped(tmp_path, monkeypatch)
+
+    with suppress(OSError):
+        write(swapped.path)
+
+    assert swapped.path.is_symlink()
+    assert (mode_of(swapped.victim), swapped.victim.read_bytes()) == (0o604, b"")
+
+
+async def test_a_database_is_the_file_that_was_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite follows a link that has taken the name of the file for a moment."""
+    path, victim, link = tmp_path / "dedupe.sqlite", tmp_path / "victim.sqlite", tmp_path / "link"
+    path.write_bytes(b"")
+    victim.write_bytes(b"")
+    link.symlink_to(victim)
+    connect = sqlite3.connect
+
+    def swap() -> None:
+        path.rename(tmp_path / "aside")
+        link.rename(path)
+        (tmp_path / "aside").rename(link)
+
+    def connect_elsewhere(*arguments: Any, **settings: Any) -> sqlite3.Connection:
+        swap()
+        try:
+            return connect(*arguments, **settings)
+        finally:
+            swap()
+
+    monkeypatch.setattr(sqlite3, "connect", connect_elsewhere)
+    with pytest.raises(UnusableFile):
+        async with SqliteDedupe(path):
+            pass
+    assert (victim.read_bytes(), path.read_bytes()) == (b"", b"")
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    async with SqliteDedupe(path):
+        for _ in range(3):  # SQLite opens the file once more, then takes the descriptor that it has kept
+            async with SqliteDedupe(path):
+                assert path.stat().st_size
 
 
 @pytest.mark.parametrize("write", WRITERS)
