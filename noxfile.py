@@ -185,7 +185,7 @@ def release(session: nox.Session) -> None:
 @nox.session
 def audit(session: nox.Session) -> None:
     """Compare all dependencies with the database of known vulnerabilities, and say so where it cannot be reached."""
-    _install(session, "audit", extras="cli,cluster,fast,feeds,phone,postgres")
+    _install(session, "audit", extras=",".join(PYPROJECT["project"]["optional-dependencies"]))
     session.run("python", "-m", "tests.campaigns.release.audit")
 
 

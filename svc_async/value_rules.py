@@ -7,11 +7,11 @@ is also a validator of attrs, which names the field.
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from functools import partial
+from functools import partial, wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from ipaddress import ip_address
 from math import inf, isfinite
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -42,6 +42,7 @@ __all__ = [
     "can_take",
     "function_of",
     "has_members",
+    "hides_values",
     "instance_of",
     "is_absolute_url",
     "is_aware",
@@ -55,6 +56,8 @@ __all__ = [
     "refuse_unknown",
     "whole_number",
 ]
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -84,6 +87,28 @@ class ValueRule:
     def __call__(self, _: object, field: "attrs.Attribute[Any]", value: object) -> None:
         """Check the value of a field."""
         self.check(field.name, value)
+
+
+def hides_values(kind: type[T]) -> type[T]:
+    """Have a class whose arguments may be secrets raise its errors from a frame that has none of them.
+
+    Those of its validators and of what attrs generates have them as locals, which reporters of errors send away.
+    """
+    initialize = kind.__init__
+
+    @wraps(initialize)
+    def initialize_or_raise(self: T, *values: Any, **named: Any) -> None:
+        try:
+            initialize(self, *values, **named)
+        except Exception as error:  # noqa: BLE001 - a TypeError of a wrong call as well
+            problem = error.with_traceback(None)
+        else:
+            return
+        del self, values, named
+        raise problem
+
+    setattr(kind, "__init__", initialize_or_raise)  # noqa: B010 - as decorators of classes do, and no type says
+    return kind
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.value_rules import MOMENT, ValueRule, or_none
+from svc_async.value_rules import MOMENT, ValueRule, hides_values, or_none
 
 __all__ = [
     "CREDENTIALS",
@@ -33,7 +33,6 @@ def _check_token(instance: object, field: "attrs.Attribute[Any]", value: object)
     """Reject a token with what belongs around it in a header, such as the word Bearer."""
     _check_text(instance, field, value)
     if " " in str(value) or not str(value).isascii():
-        del value  # it must not be among the locals of a traceback
         raise InvalidArgument(field.name, "must be the token alone: in ASCII, without white space and the word Bearer")
 
 
@@ -51,6 +50,7 @@ def _secret(*, default: Any = attrs.NOTHING) -> Any:
     return attrs.field(default=default, repr=False, validator=validator)
 
 
+@hides_values
 @attrs.frozen(kw_only=True)
 class AppCredentials:
     """An app without a user: the consumer key and secret, and the OAuth 2.0 client if it has one.
@@ -68,6 +68,7 @@ class AppCredentials:
     client_secret: str | None = _secret(default=None)
 
 
+@hides_values
 @attrs.frozen(kw_only=True)
 class UserCredentials:
     """A user who granted access to an app: OAuth 1.0a, which the advertising API requires.
@@ -90,6 +91,7 @@ class UserCredentials:
         return AppCredentials(consumer_key=self.consumer_key, consumer_secret=self.consumer_secret)
 
 
+@hides_values
 @attrs.frozen
 class BearerToken:
     """An app-only OAuth 2.0 token as the service issued it: already percent-encoded, never encoded again.
@@ -101,6 +103,7 @@ class BearerToken:
     token: str = attrs.field(repr=False, validator=_check_token)
 
 
+@hides_values
 @attrs.frozen(kw_only=True)
 class OAuth2UserCredentials:
     """A user who granted scopes to an app: OAuth 2.0 with PKCE.

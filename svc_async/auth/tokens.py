@@ -41,7 +41,7 @@ _CLOSE_TIMEOUT = 5.0
 """Seconds that a fetch has to finish when its session closes."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)  # a task shows what it has raised
 class SingleFlight(Generic[T]):
     """At most one fetch at a time: all callers wait for the same one."""
 

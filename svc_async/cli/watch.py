@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -26,6 +26,7 @@ from svc_async.clock import Clock, SystemClock
 from svc_async.errors import InvalidArgument
 from svc_async.jobs.html_report import JobRecord, read_style, render_content, report_page
 from svc_async.state import SharedState
+from svc_async.webhooks.server import open_server
 
 __all__ = ["ReadJournal", "follow", "open_file", "open_state"]
 
@@ -36,6 +37,10 @@ _LIVE = '\n<script type="module" src="live.js"></script>'
 _CONNECTION = '<p id="connection" class="live" role="status"></p>'
 _CLOSING = 5.0
 """Seconds for which the last content may take to arrive."""
+_READING = 30.0
+"""Seconds for which any other content may."""
+_MOST_READERS = 32
+"""Open pages that are kept up to date; another one has to be loaded again to see what has changed."""
 
 
 ReadJournal = Callable[[], Awaitable[JournalRecord]]
@@ -148,19 +153,16 @@ class _WatchServer:
                 web.get(f"/{secret}/events", self._send_events),
             ]
         )
-        runner = web.AppRunner(server, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, _HOST, port)
+        async with AsyncExitStack() as stack:
             try:
-                await site.start()
+                taken = await stack.enter_async_context(
+                    open_server(server, host=_HOST, port=port, shutdown_timeout=0.1)
+                )
             except OSError as error:
                 rule = f"cannot be listened on: {error.strerror or 'not possible'}"
                 raise InvalidArgument("--port", rule) from None
-            self.url = f"http://{_HOST}:{runner.addresses[0][1]}/{secret}/"
+            self.url = f"http://{_HOST}:{taken}/{secret}/"
             yield
-        finally:
-            await runner.cleanup()
 
     async def update(self, record: JobRecord) -> None:
         """Show what a job says now."""
@@ -191,11 +193,13 @@ class _WatchServer:
         return web.Response(text=page, content_type="text/html")
 
     async def _send_events(self, request: web.Request) -> web.StreamResponse:
+        if self._readers >= _MOST_READERS:
+            return web.Response(status=503, text="Too many pages of this job are open.")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
         self._readers += 1
         try:
-            with suppress(ConnectionError):  # its reader has closed the page
+            with suppress(ConnectionError, TimeoutError):  # its reader has closed the page, or does not read
+                await response.prepare(request)
                 await self._follow(response)
         finally:
             async with self._changed:
@@ -211,7 +215,9 @@ class _WatchServer:
                     await self._changed.wait()
                 record, has_ended = self.record, self._has_ended
             if record is not shown:
-                await response.write(f"event: content\ndata: {json.dumps(render_content(record))}\n\n".encode())
+                content = json.dumps(render_content(record))
+                async with asyncio.timeout(_READING):
+                    await response.write(f"event: content\ndata: {content}\n\n".encode())
                 shown = record
             if has_ended:
                 await response.write(b"event: end\ndata:\n\n")

@@ -1,9 +1,9 @@
 """Exchanges with the service, and open streams; the only importer of aiohttp's client.
 
 Nothing is sent twice: aiohttp's own retry on a dropped connection is disabled, redirects are not followed, and every
-failure says whether the request may have reached the service. Failures are built while aiohttp's exceptions are handled
-and raised afterwards, from a frame without secrets: aiohttp's frames hold the URL, the headers and the body, and its
-messages hold some of them.
+failure says whether the request may have reached the service. Failures, and the cancellation of a caller, are built
+while aiohttp's exceptions are handled and raised afterwards, from a frame without secrets: aiohttp's frames hold the
+URL, the headers and the body, and its messages hold some of them.
 """
 
 import asyncio
@@ -211,6 +211,7 @@ class Timeouts:
     connect: float = attrs.field(default=10.0, validator=POSITIVE_SECONDS)
 
 
+_Failure = SvcError | asyncio.CancelledError
 _FAILURES: Final = (ConnectionBroken, ConnectionUnusable, aiohttp.ClientError, OSError)
 
 
@@ -335,11 +336,11 @@ class Transport:
         """
         self._check_not_closed()
         result = await self._try_exchange(request, Exchange(on_sent, self._used), timeout or self._timeouts.total)
-        if isinstance(result, SvcError):
+        if isinstance(result, BaseException):
             raise result
         return result
 
-    async def _try_exchange(self, request: WireRequest, exchange: Exchange, seconds: float | None) -> Answer | SvcError:
+    async def _try_exchange(self, request: WireRequest, exchange: Exchange, seconds: float | None) -> Answer | _Failure:
         try:
             async with self._clock.timeout(seconds):
                 response = await self._send(request, exchange)
@@ -347,6 +348,8 @@ class Transport:
                     body = await _read(response, self._max_answer_bytes)
                 finally:
                     response.release()  # a connection whose answer was not read to its end is closed
+        except asyncio.CancelledError as error:
+            return asyncio.CancelledError(*error.args)
         except _FAILURES as error:
             return self._describe_failure(error, request, exchange, seconds)
         if isinstance(body, SvcError):
@@ -377,13 +380,13 @@ class Transport:
         async with AsyncExitStack() as stack:
             exchange = Exchange(on_sent, self._used)
             opened = await self._try_open(request, exchange, timeout or self._timeouts.total, stack)
-            if isinstance(opened, SvcError):
+            if isinstance(opened, BaseException):
                 raise opened
             yield opened
 
     async def _try_open(
         self, request: WireRequest, exchange: Exchange, seconds: float | None, stack: AsyncExitStack
-    ) -> OpenStream | SvcError:
+    ) -> OpenStream | _Failure:
         try:
             async with self._clock.timeout(seconds):
                 response = await self._send(request, exchange)
@@ -392,6 +395,8 @@ class Transport:
                 if (protocol := _protocol(response)) is not None:
                     protocol.force_close()  # never reused, even if the service ends the stream
                 body = b"" if response.ok else await _read(response, _MAX_REFUSAL_BYTES)
+        except asyncio.CancelledError as error:
+            return asyncio.CancelledError(*error.args)
         except _FAILURES as error:
             return self._describe_failure(error, request, exchange, seconds)
         if isinstance(body, SvcError):

@@ -44,7 +44,7 @@ class RequestToken(Record):
         callback: the callback with which the token was requested; not part of the answer.
     """
 
-    oauth_token: str
+    oauth_token: str = attrs.field(repr=False)
     oauth_token_secret: str = attrs.field(repr=False)
     oauth_callback_confirmed: str
     callback: str = ""

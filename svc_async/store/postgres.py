@@ -422,21 +422,27 @@ def _report_unavailable(name: str) -> Generator[None]:
         asyncpg.exceptions.LockNotAvailableError,
         asyncpg.exceptions.TransactionRollbackError,
     )
+    failure: BaseException
     try:
         yield
+        return
+    except asyncio.CancelledError as error:
+        failure = asyncio.CancelledError(*error.args)
     except lost as error:
         kinds = [each.__name__ for each in type(error).__mro__]  # nothing that the server or the URL said
-        reason = next((reason for kind, reason in _REASONS.items() if kind in kinds), kinds[0])
-        raise StateUnavailable(name, reason) from None
+        failure = StateUnavailable(name, next((reason for kind, reason in _REASONS.items() if kind in kinds), kinds[0]))
     except asyncpg.InsufficientPrivilegeError:
         problem = "may not be used so by this role: grant it the rights, or migrate as another one"
-        raise UnusableState(name, f"{problem} (docs/how-to-share-state.md)") from None
+        failure = UnusableState(name, f"{problem} (docs/how-to-share-state.md)")
     except asyncpg.PostgresError as error:
-        error.detail = error.context = None  # they quote rows
         problem = f"cannot be used: the server reports SQLSTATE {error.sqlstate}"
-        raise UnusableState(name, problem, hint=Hint.READ_THE_LOG) from None
+        failure = UnusableState(name, problem, hint=Hint.READ_THE_LOG)
     except OverflowError:  # a time that Python does not have
-        raise UnusableState(name, "holds a value that cannot be read", hint=Hint.READ_THE_LOG) from None
+        failure = UnusableState(name, "holds a value that cannot be read", hint=Hint.READ_THE_LOG)
+    try:
+        raise failure from None
+    finally:
+        failure.__context__ = None  # it quotes rows, and the frames of the driver have the password
 
 
 _HEARTBEAT = 15.0

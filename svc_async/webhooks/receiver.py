@@ -248,6 +248,8 @@ class WebhookReceiver:
     def attach(self, app: "web.Application", path: str) -> None:
         """Serve a path of an aiohttp application, which starts and drains the receiver; see `asgi` for others.
 
+        Requests that are not HTTP are logged at the level DEBUG from then on, without a traceback.
+
         Args:
             app: the application.
             path: the path of the route; empty in a sub-application that serves nothing else.
@@ -257,6 +259,8 @@ class WebhookReceiver:
         """
         from aiohttp import web  # noqa: PLC0415 - only this server needs it
         from aiohttp.http_exceptions import HttpProcessingError  # noqa: PLC0415 - as above
+
+        from svc_async.webhooks.server import log_malformed_requests_briefly  # noqa: PLC0415 - as above
 
         instance_of(
             web.Application,
@@ -287,6 +291,7 @@ class WebhookReceiver:
         except ValueError:  # braces without a partner, or a wrong pattern between them
             raise InvalidArgument("path", "must be a path of a route of aiohttp") from None
         app.cleanup_ctx.append(run)
+        log_malformed_requests_briefly()
 
     def asgi(self, path: str | None = None) -> "AsgiApp":
         """Return an ASGI application, an object that servers and frameworks call.
@@ -558,13 +563,9 @@ async def serve(receiver: WebhookReceiver, *, host: str, port: int, path: str = 
     """
     from aiohttp import web  # noqa: PLC0415 - only this server needs it
 
+    from svc_async.webhooks.server import open_server  # noqa: PLC0415 - as above
+
     app = web.Application()
     receiver.attach(app, path)
-    runner = web.AppRunner(app, access_log=None, auto_decompress=False)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+    async with open_server(app, host=host, port=port) as taken:
+        yield taken

@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 import attrs
 
 from svc_async.errors import InvalidArgument
-from svc_async.value_rules import is_loopback
+from svc_async.value_rules import hides_values, is_loopback
 from svc_async.wire.route import Surface
 
 __all__ = ["Endpoints", "proxy_url"]
@@ -48,6 +48,7 @@ def _split(value: object) -> SplitResult | None:
         return None
 
 
+@hides_values  # such as a password in front of a host
 @attrs.frozen(kw_only=True)
 class Endpoints:
     """The base URLs of the service; there are no defaults.

@@ -174,7 +174,7 @@ class Answer:
     """An HTTP answer as received; the names of `headers` are case-insensitive."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = attrs.field(repr=False)
     body: bytes = attrs.field(repr=False)
 
     def request_id(self, header: str | None) -> str | None:

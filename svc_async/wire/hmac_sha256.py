@@ -15,7 +15,7 @@ import attrs
 import msgspec
 
 from svc_async.errors import InvalidArgument
-from svc_async.value_rules import HEADER_NAME, TEXT, ValueRule, instance_of, or_none
+from svc_async.value_rules import HEADER_NAME, TEXT, ValueRule, hides_values, instance_of, or_none
 
 __all__ = ["SIGNATURE_HEADER", "SigningKey", "crc_answer", "crc_token", "is_signature", "sign", "verify"]
 
@@ -46,6 +46,7 @@ _APP = ValueRule(
 )
 
 
+@hides_values
 @attrs.frozen
 class SigningKey:
     """A secret with which deliveries are signed.

@@ -3,13 +3,16 @@
 import json
 import signal
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
 import attrs
 import pytest
 
-from svc_async.sandbox import Fault, Sandbox
+from svc_async.batch.journal.record import JournalRecord
+from svc_async.cli.watch import _MOST_READERS, follow
+from svc_async.sandbox import Fault, Sandbox, VirtualClock
 from tests.support.command import Call, Command, Running, limit_requests, read_shape
 
 USERS = "*/custom_audiences/*/users"
@@ -129,3 +132,25 @@ async def test_a_finished_job_is_shown_by_its_report(command: Command, sandbox: 
 @pytest.mark.parametrize("arguments", [(), ("none.journal",)])
 def test_a_journal_that_is_not_there_is_not_watched(call: Call, arguments: tuple[str, ...]) -> None:
     assert call("job", "watch", *arguments).code == 2
+
+
+async def test_the_pages_that_are_kept_up_to_date_are_bounded() -> None:
+    async def read() -> JournalRecord:
+        return JournalRecord(name="nightly", note={}, running=not tried)
+
+    tried: list[str] = []
+
+    async def open_pages(url: str) -> None:
+        async with AsyncExitStack() as stack:
+            http = await stack.enter_async_context(aiohttp.ClientSession())
+            for _ in range(_MOST_READERS):
+                opened = await stack.enter_async_context(http.get(f"{url}events"))
+                assert await opened.content.readuntil(b"\n\n")
+            async with http.get(f"{url}events") as refused:
+                assert refused.status == 503
+            async with http.get(url) as page:
+                assert page.status == 200
+            tried.append(url)
+
+    ended = await follow(read, port=0, on_open=open_pages, clock=VirtualClock(mode="jump"))
+    assert not ended.running

@@ -1,5 +1,6 @@
 """Locals of the frames of this SDK hold no secret, whatever fails: error reporters send them elsewhere."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from svc_async.auth.credentials import Credentials
 from svc_async.engine.transport import Transport
 from svc_async.governor.governor import Governor
 from svc_async.platform.oauth1_flow import RequestToken
+from svc_async.webhooks import SigningKey
 from tests.support.raw_peer import OK, Peer, send
 from tests.support.tracebacks import find_shown, list_frames
 
@@ -115,6 +117,45 @@ async def test_of_a_connection_that_fails_only_what_the_system_said_is_kept(tran
     assert caught.value.__cause__.__traceback__ is None
     files = {Path(file).name for file, *_ in list_frames(caught.value.__traceback__)}
     assert files == {"test_tracebacks.py", "raw_peer.py", "transport.py"}
+
+
+WRONG: dict[str, Callable[[], object]] = {
+    "line break": lambda: UserCredentials(consumer_key="k", consumer_secret="hush\n", token="t", token_secret="s"),
+    "list": lambda: UserCredentials(consumer_key="hush", consumer_secret=["hush"], token="t", token_secret="s"),  # type: ignore[arg-type]  # wrong on purpose
+    "unknown": lambda: AppCredentials(consumer_key="hush", consumer_secret="hush", secret="hush"),  # type: ignore[call-arg]  # wrong on purpose
+    "scheme": lambda: BearerToken("Bearer hush"),
+    "scopes": lambda: OAuth2UserCredentials(access_token="hush", scopes=[1]),
+    "host": lambda: Endpoints(base_url="https://user:hush@a.test", ads_url="https://a.test"),
+    "key": lambda: SigningKey("hush", key_id=1),  # type: ignore[arg-type]  # wrong on purpose
+}
+
+
+@pytest.mark.parametrize("make", WRONG.values(), ids=WRONG)
+def test_what_is_refused_when_it_is_made_keeps_its_secrets(make: Callable[[], object]) -> None:
+    with pytest.raises((SvcError, TypeError)) as caught:
+        make()
+
+    assert find_leaks(caught.value) == []
+
+
+async def test_a_call_that_is_cancelled_shows_no_secret(peer: Peer) -> None:
+    arrived = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        arrived.set()
+        await reader.read()
+
+    peer.script = hang
+    async with Session(BearerToken("hush"), endpoints=Endpoints(base_url=peer.url, ads_url=peer.url)) as session:
+        for call in (session.webhooks.list().collect(), stream(session)):
+            task = asyncio.ensure_future(call)
+            await arrived.wait()
+            arrived.clear()
+            task.cancel("by the test")
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await task
+            assert find_leaks(caught.value) == []
+            assert caught.value.args == ("by the test",)
 
 
 @pytest.mark.parametrize("proxy", ["socks5://user:hush@example.test", "http://user:hush@"])

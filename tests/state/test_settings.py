@@ -1,14 +1,13 @@
 """The URL of a shared state: where it is found, and that its password is shown nowhere."""
 
+import asyncio
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-import svc_async
 from svc_async import InvalidArgument, Session, Timeouts, profiles
 from svc_async.cli.exit_codes import explain
 from svc_async.cli.sessions import open_session
@@ -17,8 +16,8 @@ from svc_async.state import SharedState
 from svc_async.store.database_url import DatabaseUrl
 from svc_async.wiring import CommonOptions, SessionOptions, SessionSettings
 from tests.support.errors import has
+from tests.support.tracebacks import find_shown
 
-PACKAGE = str(Path(svc_async.__file__).parent)
 SERVICE = {
     "SVC_CONSUMER_KEY": "key",
     "SVC_CONSUMER_SECRET": "secret",
@@ -141,10 +140,10 @@ def test_a_url_that_cannot_be_used_is_named_by_where_it_stands(
         named = "SVC_STATE_URL"
     with pytest.raises(InvalidArgument, check=has(parameter=named)) as caught:
         Session.from_profile(profile) if profile else Session.from_env()
-    assert "hush" not in list_own_locals(caught.value)
+    assert find_shown(caught.value, "hush") == []
     with pytest.raises(InvalidArgument, check=has(parameter=named)) as caught:
         profiles.find_state_url(profile)
-    assert "hush" not in list_own_locals(caught.value)
+    assert find_shown(caught.value, "hush") == []
 
 
 PROFILES = f'[default]\n{HOSTS}{USER}state_url = "postgresql://default"\n[bare]\n{HOSTS}{USER}'
@@ -217,12 +216,6 @@ def test_what_is_no_url_is_refused_without_repeating_it(url: str) -> None:
     assert "hush" not in str(caught.value)
 
 
-def list_own_locals(error: BaseException) -> str:
-    """Return the locals of the frames of this SDK, as an error reporter would show them."""
-    frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), capture_locals=True)
-    return "\n".join(f"{frame.name} {frame.locals}" for frame in frames if frame.filename.startswith(PACKAGE))
-
-
 async def enter(session: Session) -> None:
     async with session:
         pass
@@ -244,4 +237,24 @@ async def test_no_password_is_in_a_message_or_in_the_locals_of_a_traceback(
     monkeypatch.setenv("SVC_STATE_URL", url)
     with pytest.raises((StateUnavailable, InvalidArgument)) as caught:
         await enter(OPENINGS[opening](url))
-    assert "hush" not in f"{caught.value!r} {caught.value} {list_own_locals(caught.value)}"
+    assert find_shown(caught.value, "hush") == []
+    assert caught.value.__context__ is None
+
+
+async def test_no_password_is_in_the_frames_of_a_connection_that_is_given_up() -> None:
+    connected = asyncio.Event()
+
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(wait, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        state = SharedState.open(f"postgresql://user:hush@127.0.0.1:{port}/customers?sslmode=disable")
+        opening = asyncio.ensure_future(state.__aenter__())
+        await connected.wait()
+        opening.cancel("by the test")
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await opening
+    assert find_shown(caught.value, "hush") == []

@@ -1,25 +1,23 @@
-"""What an error reporter sees of an error: it and all that led to it, and the locals of frames of this SDK."""
+"""What an error reporter sees of an error: it and all that led to it, and the locals of frames."""
 
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-import svc_async
-
 __all__ = ["find_shown", "list_frames"]
 
-PACKAGE = str(Path(svc_async.__file__).parent)
+TESTS = str(Path(__file__).parents[1])
 
 
 def find_shown(error: BaseException, *texts: str) -> list[str]:
-    """Return where one of some texts is to be seen: in the frames of this SDK, and in any exception."""
+    """Return where one of some texts is to be seen: in any frame but those of the tests, and in any exception."""
     shown = []
     for found in list_chain(error):
         if contains(f"{found!r} {found} {found.args}", texts):
             shown.append(f"{type(found).__name__}: itself")
         for file, name, values in list_frames(found.__traceback__):
-            if file.startswith(PACKAGE):
+            if not file.startswith(TESTS):
                 shown += [
                     f"{Path(file).name}:{name}:{local}" for local, value in values.items() if contains(value, texts)
                 ]

@@ -1,7 +1,8 @@
 """What servers demand of their applications."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -164,6 +165,60 @@ async def test_a_body_that_breaks_off_is_counted_as_broken(server: str) -> None:
         await exchange_raw(port, f"{HEAD}Content-Length: 100\r\n\r\nabc".encode(), then_end=True)
         await wait_until(lambda: receiver.stats.received)
     assert receiver.stats.rejected == {"body_broken": 1}
+
+
+async def serve_alone(receiver: WebhookReceiver) -> AsyncIterator[int]:
+    async with serve(receiver, host="127.0.0.1", port=0, path=PATH) as port:
+        yield port
+
+
+ON_AIOHTTP = {"attached": SERVERS["aiohttp"], "alone": asynccontextmanager(serve_alone)}
+POST = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n"
+FIELD = "x: a\r\n"
+MALFORMED = {
+    "another protocol": b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "no field": f"{POST}no colon\r\n\r\n".encode(),
+    "long field": f"{POST}x: {'a' * 20_000}\r\n\r\n".encode(),
+    "many fields": f"{POST}{FIELD * 300}\r\n".encode(),
+    "two lengths": f"{POST}Content-Length: 1\r\nContent-Length: 2\r\n\r\n".encode(),
+    "wrong chunk": f"{POST}Transfer-Encoding: chunked\r\n\r\nzz\r\n".encode(),
+    "after another": f"{POST}Content-Length: 0\r\n\r\nnothing of the kind\r\n\r\n".encode(),
+}
+
+
+@pytest.mark.parametrize("server", ON_AIOHTTP)
+async def test_a_malformed_request_of_a_stranger_prints_no_traceback(
+    server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ON_AIOHTTP[server](WebhookReceiver(keys=[KEY])) as port:
+        for name, request in MALFORMED.items():
+            answers = await exchange_raw(port, request)
+            assert answers.split(b"\r\n")[0].endswith((b" 400 Bad Request", b" 403 Forbidden")), name
+    assert not [record for record in caplog.records if record.exc_info]
+    assert {record.levelname for record in caplog.records if record.name == "aiohttp.server"} <= {"DEBUG"}
+
+
+async def test_a_body_that_becomes_malformed_after_its_answer_prints_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serve(WebhookReceiver(keys=[KEY]), host="127.0.0.1", port=0) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /elsewhere HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        assert await reader.readuntil(b"\r\n") == b"HTTP/1.1 404 Not Found\r\n"
+        writer.write(b"zz\r\n")
+        await reader.read()
+        writer.close()
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("sent", [b"", f"{POST}Content-Le".encode()])
+async def test_alone_it_waits_for_the_head_of_a_request_for_a_limited_time(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("svc_async.webhooks.server._HEAD_DEADLINE", 0.01)
+    async with serve(WebhookReceiver(keys=[KEY]), host="127.0.0.1", port=0) as port:
+        assert await exchange_raw(port, sent) == b""
 
 
 async def test_a_receiver_is_served_at_a_path_of_its_own_and_no_other() -> None:

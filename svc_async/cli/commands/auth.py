@@ -6,7 +6,7 @@ import shlex
 import sys
 import webbrowser
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
 import attrs
@@ -25,6 +25,7 @@ from svc_async.platform.oauth1_flow import OUT_OF_BAND, AccessToken, OAuth1Flow,
 from svc_async.printable import clean
 from svc_async.profiles import ConnectionSettings
 from svc_async.session import Session
+from svc_async.webhooks.server import open_server
 from svc_async.wire.route import Surface
 
 __all__ = ["app"]
@@ -258,17 +259,13 @@ async def _receive_verifier(
 
     site = web.Application()
     site.router.add_get(callback.path, handle)
-    runner = web.AppRunner(site, access_log=None)
-    await runner.setup()
-    try:
+    async with AsyncExitStack() as stack:
         try:
-            await web.TCPSite(runner, callback.host, callback.port).start()
+            await stack.enter_async_context(open_server(site, host=callback.host, port=callback.port))
         except OSError as error:
             reason = error.strerror or "not possible"
             raise InvalidArgument("callback", f"must be an address that can be listened on: {reason}") from None
         yield verifier
-    finally:
-        await runner.cleanup()
 
 
 async def _fetch_access(source: ConnectionSettings) -> dict[str, str | list[str] | None]:
