@@ -8,7 +8,10 @@ a process that was replaced while it was stopped commits nothing more, plans not
 and ends with `TakenUpElsewhere`. What it has sent by then is in doubt for the process that replaced it.
 
 If the connection of a commit is lost, nobody knows whether it was done. It is done again on another one then, since
-records are replaced as a whole and the epoch is checked again; after some seconds the process ends.
+records are replaced as a whole and the epoch is checked again; after some seconds the process ends. A connection can
+also die without a word, as behind a gateway that has forgotten it or when the database has moved. So what changes
+nothing when it is done twice (a commit, a read, the begin of a transaction) waits four seconds for a connection that
+was there, and then uses a new one; the others of the pool are replaced, too, since none of them may be alive.
 """
 
 import asyncio
@@ -18,6 +21,7 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
+from itertools import chain, cycle
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -69,6 +73,8 @@ _SHARED = ("public", "information_schema")
 """Schemas in which others create what they like, or which belong to the server."""
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 30.0
+_ANSWER_SECONDS = 4.0
+"""For a connection that was opened earlier, where another one may be tried."""
 _ACQUIRE_SECONDS = 30.0
 """Longer than connecting may take: many jobs of a process may wait for its connections, while these get answers."""
 _RELEASE_SECONDS = 2.0
@@ -189,9 +195,19 @@ class Database:
         asyncpg = _import_asyncpg()
         if problem := url.find_local_problem():
             raise InvalidArgument("state_url", problem)
+
+        usual: Any = asyncpg.Connection
+
+        class ClosedSoon(usual):  # type: ignore[misc]  # the extra may be missing, so its types are unknown
+            async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as the driver has it
+                """Close the connection; the pool does so in tasks that nobody awaits, also if the server is gone."""
+                with suppress(Exception):
+                    await super().close(timeout=_RELEASE_SECONDS if timeout is None else timeout)
+
         with _report_unavailable(url.name):
             pool = await asyncpg.create_pool(
                 url.reveal(),
+                connection_class=ClosedSoon,
                 ssl=url.choose_sslmode(),
                 min_size=0,  # a pool with a minimum logs each attempt to restore it while the database is away
                 max_size=pool_size,
@@ -218,8 +234,11 @@ class Database:
             self._pool.terminate()
 
     @asynccontextmanager
-    async def connect(self) -> AsyncGenerator["Connection"]:
+    async def connect(self, *, first: str | None = None) -> AsyncGenerator["Connection"]:
         """Lend a connection for the block.
+
+        Args:
+            first: a statement that it executes before the block, which shows whether it is alive.
 
         Raises:
             StateUnavailable: the database cannot be reached.
@@ -227,8 +246,19 @@ class Database:
         with _report_unavailable(self.name):
             connection = await self._acquire()
             try:
+                if first is not None:
+                    try:
+                        await connection.execute(first, timeout=_ANSWER_SECONDS)
+                    except TimeoutError:
+                        await self._distrust()
+                        await self._release(connection)
+                        connection = await self._acquire()
+                        await connection.execute(first)
                 yield connection
                 self._answers.note()
+            except TimeoutError:
+                await self._distrust()
+                raise
             finally:
                 await self._release(connection)
 
@@ -243,9 +273,8 @@ class Database:
         Raises:
             StateUnavailable: the database cannot be reached.
         """
-        async with self.connect() as connection:
+        async with self.connect(first=_BEGIN_SNAPSHOT if is_snapshot else "BEGIN") as connection:
             try:
-                await connection.execute(_BEGIN_SNAPSHOT if is_snapshot else "BEGIN")
                 if (is_snapshot or is_long) and _has_transaction_limit(connection):
                     await connection.execute(_WITHOUT_LIMIT)
                 yield connection
@@ -254,14 +283,19 @@ class Database:
                 await _roll_back(connection)
                 raise
 
-    async def fetch(self, statement: str, *arguments: object) -> "Sequence[asyncpg.Record]":
+    async def fetch(self, statement: str, *arguments: object, limit: float | None = None) -> "Sequence[asyncpg.Record]":
         """Return the rows of a statement.
+
+        Args:
+            statement: the statement.
+            arguments: its arguments.
+            limit: seconds that it may take; by default, as many as any statement.
 
         Raises:
             StateUnavailable: the database cannot be reached.
         """
         async with self.connect() as connection:
-            return await connection.fetch(statement, *arguments)
+            return await connection.fetch(statement, *arguments, timeout=limit)
 
     async def fetch_row(self, statement: str, *arguments: object) -> "asyncpg.Record | None":
         """Return the first row of a statement; None if it has none.
@@ -284,7 +318,9 @@ class Database:
             connection = await self._take_kept()
             try:
                 row = await connection.fetchrow(statement, *arguments)
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, TimeoutError):
+                    await self._distrust()
                 await self._release(connection)
                 raise
             self._answers.note()
@@ -314,6 +350,15 @@ class Database:
         """
         with suppress(Exception):
             await self._pool.release(connection, timeout=_RELEASE_SECONDS)
+
+    async def _distrust(self) -> None:
+        """Have every connection replaced before it is used again, since one has not answered."""
+        await self._pool.expire_connections()
+        while self._kept:
+            connection = self._kept.pop()
+            with suppress(Exception):  # it is closed already
+                connection.terminate()
+            await self._release(connection)
 
     async def _take_kept(self) -> "Connection":
         while self._kept:
@@ -618,7 +663,13 @@ class PostgresStore:
         self._living = asyncio.create_task(show_life())
 
     async def write(
-        self, connection: "Connection", changes: Changes, *, is_last: bool = False, confirms: bool = False
+        self,
+        connection: "Connection",
+        changes: Changes,
+        *,
+        is_last: bool = False,
+        confirms: bool = False,
+        limit: float | None = None,
     ) -> None:
         """Write records, within a transaction or in one of its own.
 
@@ -628,7 +679,8 @@ class PostgresStore:
         kinds, numbers = [kind for kind, _ in changes], [number for _, number in changes]
         checksums = [0 if body is None else compute_checksum(*key, body) for key, body in changes.items()]
         values = (self._store, self.epoch, kinds, numbers, [*changes.values()], checksums, is_last, confirms)
-        if not await connection.fetchval("SELECT commit_records($1, $2, $3, $4, $5, $6, $7, $8)", *values):
+        statement = "SELECT commit_records($1, $2, $3, $4, $5, $6, $7, $8)"
+        if not await connection.fetchval(statement, *values, timeout=limit):
             raise self._location.make_replaced_error()
 
     async def read(self, kind: str, into: type[T], numbers: range | None = None) -> Sequence[tuple[int, T]]:
@@ -652,7 +704,11 @@ class PostgresStore:
     async def _fetch(self, statement: str, kind: str, numbers: range) -> Sequence[Sequence[Any]]:
         if not numbers:
             return []
-        rows = await self._database.fetch(statement, self._store, self.epoch, kind, numbers[0], numbers[-1])
+        values = self._store, self.epoch, kind, numbers[0], numbers[-1]
+        try:
+            rows = await self._database.fetch(statement, *values, limit=_ANSWER_SECONDS)
+        except StateUnavailable:
+            rows = await self._database.fetch(statement, *values)
         if not rows or not rows[0][0]:
             raise self._location.make_replaced_error()
         return [tuple(row) for row in rows if row[1] is not None]
@@ -696,11 +752,13 @@ class PostgresStore:
                     future.set_exception(self._failure)
 
     async def _commit(self, changes: Changes, *, confirms: bool) -> None:
-        """Commit changes, also if a connection is lost meanwhile; note why it fails."""
+        """Commit changes, also if a connection is lost or does not answer; note why it fails."""
+        limits = chain([_ANSWER_SECONDS], cycle([None]))
 
         async def write() -> None:
+            last, limit = self._is_last, next(limits)
             async with self._database.connect() as connection:
-                await self.write(connection, changes, is_last=self._is_last, confirms=confirms)
+                await self.write(connection, changes, is_last=last, confirms=confirms, limit=limit)
 
         try:
             await repeat(write, self._location.retry_pauses)

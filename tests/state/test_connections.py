@@ -1,6 +1,7 @@
 """A network that swallows everything: nobody waits for long, and a cancellation arrives."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -11,8 +12,11 @@ from svc_async.state import SharedState
 from svc_async.state.events import SharedEvents
 from svc_async.store.database_url import DatabaseUrl
 from svc_async.store.postgres import Database
+from tests.support.fake_service import FakeService, make_members
+from tests.support.journaled_uploads import upload
 from tests.support.journals import create_empty_job
 from tests.support.postgres_proxy import PostgresProxy, run_postgres_proxy
+from tests.support.tasks import wait_until
 
 SOON = 0.2
 _NOT_WRITING = "SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND backend_xid IS NULL"
@@ -80,6 +84,59 @@ async def test_a_journal_that_is_being_taken_up_is_given_up_if_it_is_cancelled(
     proxy.cut()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def use_all(state: SharedState) -> None:
+    """Use every connection that the pool may have, so that all of them are open."""
+    await asyncio.gather(*(state.database.fetch("SELECT pg_sleep(0.01)") for _ in range(20)))
+    await asyncio.gather(*(read_often(state) for _ in range(2)))
+
+
+@pytest.fixture
+def impatient_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("svc_async.store.postgres._ANSWER_SECONDS", SOON)
+
+
+@pytest.mark.usefixtures("impatient_reads")
+async def test_a_job_goes_on_when_its_connections_have_died_without_a_word(
+    proxy: PostgresProxy, state: SharedState
+) -> None:
+    service = FakeService(script={2: lambda _: proxy.forget()})
+    await use_all(state)
+
+    report = await upload(service, make_members(60), state.journal("job"), concurrency=1)
+
+    assert proxy.swallowed.is_set()
+    assert report.accepted == 60
+
+
+@pytest.mark.usefixtures("impatient_reads")
+@pytest.mark.parametrize("work", [transact, take_up])
+async def test_what_begins_on_a_connection_that_has_died_is_done_on_a_new_one(
+    proxy: PostgresProxy,
+    state: SharedState,
+    work: Callable[[SharedState], Awaitable[None]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await use_all(state)
+    proxy.forget()
+
+    await work(state)
+
+    assert proxy.swallowed.is_set()
+    await asyncio.gather(*(read(state) for _ in range(20)), read_often(state))  # the others were replaced
+    await wait_until(lambda: not any("close" in str(task.get_coro()) for task in asyncio.all_tasks()))  # and are closed
+    gc.collect()
+    assert not caplog.records
+
+
+@pytest.mark.usefixtures("impatient_reads")
+async def test_records_are_read_over_a_new_connection_when_one_has_died(
+    proxy: PostgresProxy, state: SharedState
+) -> None:
+    async with create_empty_job(state.journal("job")) as ledger:
+        proxy.forget()
+        assert await ledger.store.list_numbers("none") == []
 
 
 @pytest.mark.long("waits for a server that does not answer")

@@ -26,6 +26,7 @@ class PostgresProxy:
     folder: str
     url: str = ""
     swallowed: asyncio.Event = attrs.field(factory=asyncio.Event)
+    _known: list[asyncio.Event] = attrs.field(factory=list)
     _passes: asyncio.Event = attrs.field(factory=asyncio.Event)
     _end: bytes = b""
     _writers: set[asyncio.StreamWriter] = attrs.field(factory=set)
@@ -40,10 +41,16 @@ class PostgresProxy:
         self._end = _SYNC
         self.swallow()
 
+    def forget(self) -> None:
+        """Pass nothing more on over the connections that are open, as a gateway that has forgotten them."""
+        for known in self._known:
+            known.clear()
+
     def heal(self) -> None:
         """Pass on what was swallowed, and what follows."""
         self._end = b""
-        self._passes.set()
+        for passes in (self._passes, *self._known):
+            passes.set()
 
     def cut(self) -> None:
         """Close all connections."""
@@ -54,10 +61,13 @@ class PostgresProxy:
         """Serve one connection."""
         server_reader, server = await asyncio.open_unix_connection(f"{self.folder}/.s.PGSQL.5432")
         self._writers |= {writer, server}
-        await asyncio.gather(self._copy(reader, server), self._copy(server_reader, writer))
+        known = asyncio.Event()
+        known.set()
+        self._known.append(known)
+        await asyncio.gather(self._copy(reader, server, known), self._copy(server_reader, writer, known))
         self._writers -= {writer, server}
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, known: asyncio.Event) -> None:
         with suppress(OSError):
             while data := await reader.read(65_536):
                 if not self._passes.is_set():
@@ -67,6 +77,9 @@ class PostgresProxy:
                     self.swallowed.set()
                     await self._passes.wait()
                     data = rest or data
+                if not known.is_set():
+                    self.swallowed.set()
+                    await known.wait()
                 writer.write(data)
                 await writer.drain()
         writer.close()
