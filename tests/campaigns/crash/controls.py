@@ -27,6 +27,8 @@ _HANDLE = Lane.handle
 _REMOVALS = Action.REMOVE | Action.REMOVE_LATER
 _GATEWAY = {"500": 1.0, "502": 1.0, "504": 1.0, "408": 1.0, "503": 1.0}
 _LOST = {"closed": 1.0, "reset": 1.0}
+_SLOW = {"slow": 1.0}
+_AGAIN = {"fine and sent again": 1.0}
 
 
 @attrs.frozen
@@ -170,6 +172,16 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "notes of removals": Control(
         "sync beside removals", Options(limits=False, keys=30, share=0.0, changes=0.0, nights=4), _note_nothing
+    ),
+    "a success as the last effect of a request": Control(
+        "upload",
+        Options(limits=False, keys=8, share=0.4, weights=_AGAIN),
+        protected=Options(limits=False, keys=8, share=0.4, weights=_SLOW),
+    ),
+    "a success as the last effect of a request of a sync": Control(
+        "sync",
+        Options(limits=False, keys=30, share=0.2, weights=_AGAIN, changed=1.0, nights=1),
+        protected=Options(limits=False, keys=30, share=0.2, weights=_SLOW, changed=1.0, nights=1),
     ),
     "check before the bytes of a job": Control(
         "shared upload",

@@ -11,13 +11,14 @@ from tests.campaigns.crash.server import Exchange
 
 __all__ = ["CALM", "WEIGHTS", "Fate", "Faults", "Right", "make_faults"]
 
-Effect = Literal["now", "late", "never"]
+Effect = Literal["now", "late", "never", "now and again"]
 Right = bytes
 """The body of the right answer."""
 
 _UNKNOWN: Sequence[Effect] = ("now", "late", "late", "never")
 _NEVER: Sequence[Effect] = ("never",)
 _NOW: Sequence[Effect] = ("now",)
+_AGAIN: Sequence[Effect] = ("now and again",)
 
 _PAGE = b"<html><body><h1>Sign in to the network</h1></body></html>"
 
@@ -130,14 +131,18 @@ _ANSWERS: Mapping[str, _Fault] = {
     "empty": _Fault(_UNKNOWN, lambda exchange, _, __: exchange.answer(200, b"")),
     "foreign": _Fault(_UNKNOWN, _answer_foreign),
     "partial": _Fault(_NOW, _answer, partial=True),
+    "fine and sent again": _Fault(_AGAIN, _answer),
 }
 
 Faults = Mapping[str, float]
 """What may happen to a request, with its weight."""
 
 CALM: Faults = {"fine": 1.0}
-WEIGHTS: Mapping[str, float] = {name: 1.0 for name in _ANSWERS if name != "fine"} | {"429": 0.4, "no answer": 0.5}
-"""How often faults strike, compared to each other."""
+WEIGHTS: Mapping[str, float] = {name: 1.0 for name in _ANSWERS if not name.startswith("fine")} | {
+    "429": 0.4,
+    "no answer": 0.5,
+}
+"""How often faults strike, compared to each other; without the one of which no job is safe."""
 
 
 @attrs.frozen
@@ -161,7 +166,7 @@ class Fate:
     @property
     def is_answered(self) -> bool:
         """Whether the client gets the right answer, sooner or later."""
-        return self.name in {"fine", "slow", "answered twice", "answered and closed", "partial"}
+        return self.name in {"fine", "slow", "answered twice", "answered and closed", "partial", "fine and sent again"}
 
     @property
     def partial(self) -> bool:

@@ -114,9 +114,9 @@ class Service:
 
     def _execute(self, exchange: Exchange, fate: Fate) -> None:
         right = b'{"request":{},"data":{"success_count":1,"total_count":1}}'
-        if fate.effect == "now":
+        if fate.effect in {"now", "now and again"}:
             right = self.holdings.apply(exchange, partial=fate.partial)
-        elif fate.effect == "late":
+        if fate.effect in {"late", "now and again"}:
             due = self.dice.uniform(self.world.time, exchange.sent_at + self.latest)
             effect = (due, next(self._numbers), self.requests, lambda: self.holdings.apply(exchange, partial=False))
             heapq.heappush(self._effects, effect)
