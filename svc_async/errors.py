@@ -279,13 +279,20 @@ class WouldWaitTooLong(SvcError):
 
 
 class TransportError(SvcError):
-    """No answer arrived; `sent` says whether the request may have."""
+    """No answer arrived, or none that can be read; `sent` says whether the request may have.
+
+    The `__cause__` is what the system, OpenSSL or the parser of HTTP said. A certificate that is refused, and versions
+    of TLS that do not fit, are not `repeatable`.
+
+    Attributes:
+        reason: what happened, without the call, such as `connection refused`.
+    """
 
     repeatable = True
 
     def __init__(self, message: str, *, sent: Sent) -> None:
         super().__init__(message)
-        self.sent = sent
+        self.reason, self.sent = message, sent
 
     def __str__(self) -> str:
         return f"{super().__str__()} (sent: {self.sent})"

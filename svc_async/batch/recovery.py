@@ -194,6 +194,8 @@ def name_failure(error: SvcError) -> str:
     """Return what failed in a few words, without the call: `HTTP 503`, `connection refused`."""
     if isinstance(error, ApiError):
         return f"HTTP {error.status}"
+    if isinstance(error, TransportError):
+        return error.reason
     return remove_hashes(SvcError.__str__(error).partition(": ")[0])
 
 

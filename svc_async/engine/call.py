@@ -291,6 +291,5 @@ def _describe(error: BaseException) -> str:
     if status is not None:
         return f"{type(error).__name__} (HTTP {status})"
     sent = f" (sent: {error.sent})" if isinstance(error, SvcError) and error.sent is not Sent.NO else ""
-    # The words of a transport error are of the SDK; the call, which follows them, has been named.
-    reason = f": {error.args[0].partition(': ')[0]}" if isinstance(error, TransportError) else ""
+    reason = f": {error.reason}" if isinstance(error, TransportError) else ""
     return f"{type(error).__name__}{reason}{sent}"

@@ -322,6 +322,6 @@ class Pipeline:
 def _complete_failure(error: SvcError, request: Request[Any], request_id_header: str | None) -> None:
     """Add to a failure of the transport what only the call knows; its path is that of the log, without ids."""
     if isinstance(error, TransportError):
-        error.args = (f"{error.args[0]}: {request.method} {request.public_path}",)
+        error.args = (f"{error.reason}: {request.method} {request.public_path}",)
     elif isinstance(error, UnexpectedAnswer) and request_id_header:
         error.request_id = error.headers.get(request_id_header.lower())

@@ -7,9 +7,7 @@ URL, the headers and the body, and its messages hold some of them.
 """
 
 import asyncio
-import os
 import select
-import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -26,6 +24,12 @@ from aiohttp.payload import Payload
 from yarl import URL
 
 from svc_async.clock import Clock
+from svc_async.engine.failures import (
+    ConnectionBroken,
+    ConnectionUnusable,
+    describe_failure,
+    describe_unreadable_body,
+)
 from svc_async.errors import (
     Sent,
     StreamDropped,
@@ -42,7 +46,6 @@ from svc_async.wire.route import Blocks
 __all__ = [
     "MAX_ANSWER_BYTES",
     "OTHER_LOOP",
-    "ConnectionUnusable",
     "Connector",
     "Exchange",
     "OpenStream",
@@ -53,22 +56,6 @@ __all__ = [
 
 UsedConnections = WeakKeyDictionary[ResponseHandler, Callable[[], object]]
 """The connections on which a request was sent before; each with a function that returns whether it is readable."""
-
-
-class ConnectionBroken(Exception):
-    """A connection broke. aiohttp would resend a GET, PUT or DELETE if it saw its own exception."""
-
-
-class ConnectionUnusable(Exception):
-    """Nothing was written: the connection was closed, or has bytes that no request asked for.
-
-    Attributes:
-        is_used: it comes from the pool, so that another connection may do.
-    """
-
-    def __init__(self, *, is_used: bool) -> None:
-        super().__init__()
-        self.is_used = is_used
 
 
 @attrs.define
@@ -408,14 +395,10 @@ class Transport:
     ) -> TransportError:
         """Build the failure of an exchange, without a reference to aiohttp's exception."""
         sent = Sent.MAYBE if exchange.sent else Sent.NO
-        found = (error.__cause__ or error) if isinstance(error, ConnectionBroken) else error
-        if isinstance(found, TimeoutError):
-            limit = self._timeouts.connect if isinstance(found, aiohttp.ConnectionTimeoutError) else seconds
+        if isinstance(error, TimeoutError):
+            limit = self._timeouts.connect if isinstance(error, aiohttp.ConnectionTimeoutError) else seconds
             return TimedOut(f"request timed out{'' if limit is None else f' after {limit:g} s'}", sent=sent)
-        messages = _MESSAGES if request.proxy is None else _MESSAGES_OF_PROXIES
-        failure = TransportError(messages.get(type(found), "connection failed"), sent=sent)
-        failure.__cause__ = _describe_cause(found)
-        return failure
+        return describe_failure(error, sent=sent, is_proxied=request.proxy is not None)
 
     def _send(self, request: WireRequest, exchange: Exchange) -> Awaitable[aiohttp.ClientResponse]:
         return self._client.request(
@@ -471,8 +454,8 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes | Unexpect
             size += len(block)
             if size > most:
                 return _unusable_body(response, blocks, f"the answer has more than max_answer_bytes={most:,} bytes")
-    except (aiohttp.ClientError, OSError):
-        return _unusable_body(response, blocks, "the answer was cut off", may_help=True)
+    except (aiohttp.ClientError, OSError) as error:
+        return _unusable_body(response, blocks, describe_unreadable_body(error), may_help=True)
     return b"".join(blocks)
 
 
@@ -487,28 +470,3 @@ def _unusable_body(
     return UnexpectedAnswer(
         problem, status=response.status, headers=response.headers, body=bytes(body), repeatable=may_help
     )
-
-
-def _describe_cause(error: BaseException) -> OSError | None:
-    """Return what the operating system or OpenSSL said, as an exception of its own: without frames, URL and headers."""
-    said = getattr(error, "os_error", None)
-    if isinstance(said, OSError):
-        kinds: tuple[type[OSError], ...] = (ssl.SSLError, socket.gaierror)
-        return next((kind for kind in kinds if isinstance(said, kind)), OSError)(said.errno, said.strerror)
-    return OSError(error.errno, os.strerror(error.errno)) if isinstance(error, OSError) and error.errno else None
-
-
-_MESSAGES: Mapping[type, str] = {
-    ConnectionBroken: "an answer arrived before the request was written",
-    ConnectionUnusable: "the connection was closed, or had an answer on it, before a request was written",
-    aiohttp.ClientConnectorDNSError: "the host name cannot be resolved",
-    aiohttp.ClientConnectorCertificateError: "certificate verification failed",
-    aiohttp.ClientConnectorSSLError: "TLS handshake failed",
-    aiohttp.ClientConnectorError: "connection refused",
-    aiohttp.ClientProxyConnectionError: "the proxy is unreachable",
-    aiohttp.ClientHttpProxyError: "the proxy refused the request",
-    aiohttp.ServerDisconnectedError: "the connection was closed before an answer",
-    aiohttp.ClientOSError: "connection reset",
-}
-_MESSAGES_OF_PROXIES = {**_MESSAGES, aiohttp.ClientConnectorDNSError: "the host name of the proxy cannot be resolved"}
-"""A proxy resolves the name of the host by itself."""

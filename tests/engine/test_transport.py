@@ -10,7 +10,8 @@ import pytest
 import trustme
 
 from svc_async.clock import SystemClock
-from svc_async.engine.transport import ConnectionUnusable, Exchange, Timeouts, Transport
+from svc_async.engine.failures import ConnectionUnusable
+from svc_async.engine.transport import Exchange, Timeouts, Transport
 from svc_async.errors import InvalidArgument, Sent, TimedOut, TransportError, UnexpectedAnswer, WrongState
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.route import Blocks
