@@ -51,7 +51,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from svc_async.printable import clean, join_first, replace_surrogates, shorten
+from svc_async.printable import clean, join_first, replace_surrogates, shorten, strip_url
 
 __all__ = [
     "AccessDenied",
@@ -310,8 +310,14 @@ class _AnsweredCall(SvcError):
     def __init__(self, message: str, *, status: int, headers: Mapping[str, str], request_id: str | None) -> None:
         super().__init__(message)
         self.status = status
-        self.headers = {name.lower(): value for name, value in headers.items()}
+        lowered = {name.lower(): value for name, value in headers.items()}
+        self.headers = {name: _hide(name, value) for name, value in lowered.items()}
         self.request_id = request_id
+
+
+def _hide(name: str, value: str) -> str:
+    """Return the value of a header without what may be secret in it, whoever is meant by it."""
+    return "…" if name == "set-cookie" else strip_url(value) if name == "location" else value
 
 
 class UnexpectedAnswer(_AnsweredCall):
@@ -403,6 +409,10 @@ class WebhookInvalid(SvcError):
         self.webhook_id = webhook_id
 
 
+_MOST_OF_REFUSAL = 16_384
+"""Bytes of the body that an error keeps, since errors may be kept by the thousand."""
+
+
 class ApiError(_AnsweredCall):
     """The service refused a call.
 
@@ -411,7 +421,8 @@ class ApiError(_AnsweredCall):
         errors: the reasons, possibly none.
         operation_errors: the reasons of refused operations of a batch, by the position of the operation.
         request_id: the server-assigned request id, from the header that the session configures, else None.
-        headers: the answer's headers, their names in lower case.
+        headers: the answer's headers, their names in lower case; without cookies, and a `location` without its query.
+        body: the first 16 KiB of the answer, without the secrets of the call; it may contain personal data.
         retry_at: the earliest time for a repeat, if the service states one.
         retry_after: the seconds until then, from when the answer arrived.
     """
@@ -424,17 +435,22 @@ class ApiError(_AnsweredCall):
         operation_errors: Mapping[int, tuple[ErrorDetail, ...]] | None = None,
         headers: Mapping[str, str] | None = None,
         request_id: str | None = None,
+        body: bytes = b"",
         retry_at: datetime | None = None,
         retry_after: float | None = None,
         repeatable: bool = False,
         sent: Sent = Sent.YES,
     ) -> None:
         self.sent = sent
+        self.body = body[:_MOST_OF_REFUSAL]
         self.errors = tuple(errors)
         self.operation_errors = dict(operation_errors or {})
         self.retry_at, self.retry_after = retry_at, retry_after
         self.repeatable = repeatable
         message = self._describe(status, request_id)
+        if body and not self.errors and not self.operation_errors:
+            kind = (headers or {}).get("content-type", "no content type")
+            message += f" ({shorten(kind, 100)}, {len(body):,} bytes)"
         super().__init__(message, status=status, headers=headers or {}, request_id=request_id)
 
     def has_code(self, code: str | int) -> bool:

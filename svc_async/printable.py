@@ -9,7 +9,7 @@ import string
 import unicodedata
 from collections.abc import Sequence
 
-__all__ = ["clean", "clean_cell", "clean_lines", "join_first", "replace_surrogates", "shorten"]
+__all__ = ["clean", "clean_cell", "clean_lines", "join_first", "replace_surrogates", "shorten", "strip_url"]
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: control, format (bidirectional and zero-width), surrogate, line and paragraph separator."""
@@ -20,6 +20,7 @@ _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _LETTERS = f"{string.ascii_letters}{string.digits}_+/=-.@:"
 """What words, hashes, encoded bytes, addresses and most ids consist of."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_USER_INFO = re.compile("//[^/@]*@")
 _NAMES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -61,6 +62,11 @@ def shorten(text: str, most: int) -> str:
 def replace_surrogates(text: str) -> str:
     """Return a text that can be encoded: the replacement character stands for each lone surrogate."""
     return _SURROGATE.sub("\ufffd", text)
+
+
+def strip_url(url: str) -> str:
+    """Return a URL without what may be secret in it: the user, the query and the fragment."""
+    return _USER_INFO.sub("//", re.split(r"[?#]", url, maxsplit=1)[0])
 
 
 def join_first(texts: Sequence[str], most: int = 10) -> str:

@@ -12,13 +12,15 @@ from urllib.parse import urlsplit
 import attrs
 
 from svc_async.clock import Clock
+from svc_async.engine.transport import WireRequest
 from svc_async.errors import InvalidArgument, RateLimited, Sent, SvcError, TransportError, WrongState
 from svc_async.governor.governor import Slot
 from svc_async.monitoring import CallEvent, LimitExceededEvent, LimitWaitEvent
 from svc_async.printable import clean
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer, CallAnswer, Page, errors_beside_data
-from svc_async.wire.route import Blocks, Request, Surface
+from svc_async.wire.redaction import NO_SECRETS, Secrets, find_secrets
+from svc_async.wire.route import FORM, Blocks, Request, Surface
 
 __all__ = ["AnswerCollector", "Call", "await_with_answer", "current_collector", "is_logged_at", "log_repeat"]
 
@@ -105,12 +107,14 @@ class Call(Generic[T]):
         answer: the answer to the present attempt, once it is there.
         misfits: what does not fit in it.
         slot: the slot of the present attempt, once it is granted.
+        wire: what is sent in the present attempt, once it is signed.
         repeated: the failure of the attempt before, if the call was repeated.
     """
 
     attempts = 0
     answer: Answer | None = None
     slot: Slot | None = None
+    wire: WireRequest | None = None
     repeated: SvcError | None = None
     _began = _started = _waited_before = _backoff = _next_backoff = 0.0
 
@@ -129,7 +133,15 @@ class Call(Generic[T]):
         else:
             self._waited_before = self._waited + self._next_backoff
             self._backoff, self._next_backoff = self._next_backoff, 0.0
-            self.answer, self.slot, self.misfits = None, None, []
+            self.answer, self.slot, self.wire, self.misfits = None, None, None, []
+
+    def find_secrets(self) -> Secrets:
+        """Return what the present attempt proves itself with."""
+        if self.wire is None:
+            return NO_SECRETS
+        body = self.request.body if self.request.content_type == FORM else b""
+        query = [*self.request.query, *(self.request.oauth or {}).items()]
+        return find_secrets(self.wire.headers.get("Authorization", ""), query, body if isinstance(body, bytes) else b"")
 
     def measure_time(self) -> float:
         """Return the seconds since the first attempt began."""

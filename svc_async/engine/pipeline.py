@@ -34,7 +34,7 @@ from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.envelope import Answer, CallAnswer, is_withheld, parse_refusal
 from svc_async.wire.outcome import RetryBudget, may_have_worked, outcome_of
 from svc_async.wire.params import query_string
-from svc_async.wire.reading import OnMisfit, Reader
+from svc_async.wire.reading import Reader
 from svc_async.wire.route import Reply, Request, Surface
 
 __all__ = ["Pipeline"]
@@ -163,9 +163,13 @@ class Pipeline:
         call.start()
         try:
             answer = await self._send_in_turn(call, authorization, self._exchange, self.max_wait)
-            parse = partial(self._parse, call.request, answer, call.misfits.append)
-            value = parse() if len(answer.body) <= _SMALL else await to_thread(parse)
+            value = (
+                self._parse(call, answer) if len(answer.body) <= _SMALL else await to_thread(self._parse, call, answer)
+            )
         except BaseException as error:
+            if isinstance(error, UnexpectedAnswer):
+                secrets = call.find_secrets()
+                error.body, error.headers = secrets.hide(error.body), {**secrets.hide_headers(error.headers)}
             self._report(call, error=error)
             raise
         if call.misfits:
@@ -195,7 +199,8 @@ class Pipeline:
             )
             try:
                 # Signed inside the slot: nonce and timestamp would be outdated after a wait.
-                call.answer = answer = await exchange(self._sign(request, authorization), on_sent)
+                call.wire = self._sign(request, authorization)
+                call.answer = answer = await exchange(call.wire, on_sent)
             except SvcError as error:
                 if isinstance(error, UnexpectedAnswer):  # it was cut off after its headers
                     slot.learn(error.status, error.headers)
@@ -204,7 +209,7 @@ class Pipeline:
                 _complete_failure(error, request, self.reader.request_id_header)
                 raise
             status = answer.status
-            if status == _TOO_MANY_REQUESTS and not outcome_of(self._parse_refusal(answer)).throttled:
+            if status == _TOO_MANY_REQUESTS and not outcome_of(self._parse_refusal(call, answer)).throttled:
                 status = _OK  # neither too many open streams nor what a plan includes are too many requests
             slot.learn(status, answer.headers)
             if status == _TOO_MANY_REQUESTS and call.is_watched:
@@ -286,7 +291,7 @@ class Pipeline:
         try:
             answer = await self._send_in_turn(call, authorization, open_stream, None)
             if not answer.is_success:
-                raise self._parse_refusal(answer)  # noqa: TRY301 - reported as every other end
+                raise self._parse_refusal(call, answer)  # noqa: TRY301 - reported as every other end
         except BaseException as error:
             self._report(call, error=error)
             call.log_end(error)
@@ -295,14 +300,16 @@ class Pipeline:
         call.log_end()
         return opened[0]
 
-    def _parse(self, request: Request[T], answer: Answer, on_misfit: OnMisfit) -> T:
+    def _parse(self, call: Call[T], answer: Answer) -> T:
+        request = call.request
         may_be_withheld = request.surface is Surface.BASE and request.reply is not Reply.BODY
         if not answer.is_success or (may_be_withheld and is_withheld(answer)):
-            raise self._parse_refusal(answer)
-        return self.reader.read(request, answer, on_misfit=on_misfit)
+            raise self._parse_refusal(call, answer)
+        return self.reader.read(request, answer, on_misfit=call.misfits.append)
 
-    def _parse_refusal(self, answer: Answer) -> ApiError:
-        return parse_refusal(answer, now=self.clock.now(), request_id_header=self.reader.request_id_header)
+    def _parse_refusal(self, call: Call[Any], answer: Answer) -> ApiError:
+        header = self.reader.request_id_header
+        return parse_refusal(answer, now=self.clock.now(), request_id_header=header, secrets=call.find_secrets())
 
     def _report(self, call: Call[Any], *, error: BaseException | None = None, value: object = None) -> None:
         """Report an attempt that has ended."""

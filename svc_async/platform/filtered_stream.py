@@ -15,8 +15,8 @@ from svc_async.streams.states import Checkpoint, MalformedLine, StateChange
 from svc_async.streams.stream import QUEUE_BYTES, EventStream, Recover, StreamSettings
 from svc_async.value_rules import SEVERAL
 from svc_async.wire.checks import each, length, not_empty, required
-from svc_async.wire.envelope import parse_detail
 from svc_async.wire.params import find_wrong_text, first_problem
+from svc_async.wire.reasons import parse_detail
 from svc_async.wire.records import EXACT, Record, Timestamp, fields_of
 from svc_async.wire.route import Listing, Reply, Route, Surface
 

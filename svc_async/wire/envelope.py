@@ -15,8 +15,11 @@ import attrs
 import msgspec
 
 from svc_async.errors import ApiError, ErrorDetail, UnexpectedAnswer, UsageCapExceeded
+from svc_async.printable import strip_url
 from svc_async.wire.outcome import api_error, is_usage_cap
+from svc_async.wire.reasons import MOST_REASONS, parse_details, read_document, read_text
 from svc_async.wire.records import to_plain_values, to_shown_values
+from svc_async.wire.redaction import NO_SECRETS, Secrets
 from svc_async.wire.tolerant import decode, has_too_many_values
 
 __all__ = [
@@ -29,7 +32,6 @@ __all__ = [
     "is_withheld",
     "make_unexpected",
     "other_resets",
-    "parse_detail",
     "parse_http_date",
     "parse_object",
     "parse_refusal",
@@ -64,8 +66,6 @@ T = TypeVar("T")
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions of decoding a body; the last for one that is nested too deeply."""
-_MOST_REASONS = 100
-"""Reasons of one place in an answer; others are dropped."""
 _MOST_OPERATIONS = 10_000
 """Operations of an answer, and reasons of all of them; more than a request has."""
 
@@ -187,19 +187,27 @@ class Answer:
         return 200 <= self.status < 300  # noqa: PLR2004 - the 2xx class
 
 
-def parse_refusal(answer: Answer, *, now: datetime, request_id_header: str | None = None) -> ApiError:
+def parse_refusal(
+    answer: Answer, *, now: datetime, request_id_header: str | None = None, secrets: Secrets = NO_SECRETS
+) -> ApiError:
     """Return the exception of an answer that is not a success.
 
     The status decides its class; the body, which may be HTML, empty or broken, only contributes reasons.
+
+    Args:
+        answer: the answer.
+        now: the time.
+        request_id_header: the header with the server-assigned request id, if there is one.
+        secrets: what the call has proved itself with; it is removed from all that the answer says.
     """
-    body = parse_object(answer.body) or {}
-    reasons: list[ErrorDetail] = []
-    if "title" in body:  # the problem document of the main API's version 2: {type, title, detail, status}
-        name = _problem_name(body)
-        reasons.append(ErrorDetail(code=name, message=str(body.get("detail", "")).removeprefix(f"{name}: ")))
-    reasons += _parse_details(body.get("errors"))
-    if isinstance(body.get("error"), str):  # the refusal of an OAuth 2.0 grant (RFC 6749, 5.2)
-        reasons.append(ErrorDetail(code=body["error"], message=str(body.get("error_description", ""))))
+    raw, headers = secrets.hide(answer.body), secrets.hide_headers(answer.headers)
+    value = _parse_value(raw)
+    body = value if isinstance(value, dict) else {}
+    reasons = [*read_document(value)]
+    if not reasons and (text := read_text(raw, headers.get("content-type", ""))):
+        reasons = [ErrorDetail(message=text)]
+    if not reasons and (location := headers.get("location")):
+        reasons = [ErrorDetail(message=f"redirect to {strip_url(location)}")]
     is_cap = any(is_usage_cap(reason.code) for reason in reasons)
     if not is_cap and any(map(is_usage_cap, _find_types(body))):
         is_cap = True
@@ -209,23 +217,41 @@ def parse_refusal(answer: Answer, *, now: datetime, request_id_header: str | Non
         status=answer.status,
         errors=reasons,
         operation_errors=_parse_operation_errors(body.get("operation_errors")),
-        headers=answer.headers,
+        headers=headers,
         request_id=answer.request_id(request_id_header),
+        body=_remove_echo(value, raw),
         retry_at=None if wait is None else now + wait,
         retry_after=None if wait is None else wait.total_seconds(),
     )
 
 
+def _remove_echo(value: object, raw: bytes) -> bytes:
+    """Return the body of a refusal without the values of the request, which it may repeat (contract GEN-03)."""
+    if not isinstance(value, dict):
+        return raw
+    errors = value.get("errors")
+    echoes = [each for each in errors if isinstance(each, dict) and "value" in each] if isinstance(errors, list) else []
+    if "request" not in value and not echoes:
+        return raw
+    for each in echoes:
+        each.pop("value")
+    value.pop("request", None)
+    try:
+        return json.dumps(value).encode("ascii")
+    except RecursionError:
+        return b""
+
+
 def _find_types(body: Mapping[str, Any]) -> Iterable[object]:
     """Return the types of the problems of a refusal: of the document, and of each of its errors."""
     errors = body.get("errors")
-    listed = errors[:_MOST_REASONS] if isinstance(errors, list) else [errors]
+    listed = errors[:MOST_REASONS] if isinstance(errors, list) else [errors]
     return (each.get("type") for each in (body, *listed) if isinstance(each, Mapping))
 
 
 def errors_beside_data(answer: Answer) -> tuple[ErrorDetail, ...]:
     """Return the errors that the main API reports in an answer of success, beside its data or in place of it."""
-    return tuple(_parse_details((parse_object(answer.body) or {}).get("errors"))) if b'"errors"' in answer.body else ()
+    return tuple(parse_details((parse_object(answer.body) or {}).get("errors"))) if b'"errors"' in answer.body else ()
 
 
 def is_withheld(answer: Answer) -> bool:
@@ -242,51 +268,20 @@ def parse_object(body: bytes) -> dict[str, Any] | None:
 
     One with too many values is not read.
     """
-    if has_too_many_values(body):
-        return None
-    try:
-        value = msgspec.json.decode(body)
-    except NOT_JSON:
-        try:
-            value = decode(body)
-        except (ValueError, RecursionError):
-            return None
+    value = _parse_value(body)
     return value if isinstance(value, dict) else None
 
 
-def _parse_details(errors: object) -> Iterable[ErrorDetail]:
-    # `errors` is a list of objects on both APIs; a lone object was seen as well, and a gateway may send strings.
-    if isinstance(errors, dict):
-        errors = [errors]
-    if isinstance(errors, list):
-        for error in errors[:_MOST_REASONS]:
-            if isinstance(error, dict):
-                yield parse_detail(error)
-            elif isinstance(error, str):
-                yield ErrorDetail(message=error)
-
-
-def parse_detail(error: Mapping[str, Any]) -> ErrorDetail:
-    """Parse one reason, in the form of either API."""
-    code = error.get("code") or ("" if "message" in error else _problem_name(error))
-    parameters = error.get("parameters")
-    named = next(iter(parameters), None) if isinstance(parameters, dict) else None
-    parameter = error.get("parameter") or error.get("attribute") or named
-    return ErrorDetail(
-        code=code if isinstance(code, int) else str(code),
-        message=str(error.get("message") or error.get("detail") or error.get("title") or ""),
-        parameter=None if parameter is None else str(parameter),
-    )
-
-
-_FAILURE = re.compile(r"(?:[A-Z][a-z]+){2,}\b")
-
-
-def _problem_name(problem: Mapping[str, Any]) -> str:
-    # Unspecified: a failure such as `CrcValidationFailed` is named by the first word of `detail` (contract
-    # UNS-main-error-body), one of a stream by `connection_issue` (UNS-stream-protocol), any other by its title.
-    failure = _FAILURE.match(str(problem.get("detail", "")))
-    return str(problem.get("connection_issue") or (failure and failure[0]) or problem.get("title") or "")
+def _parse_value(body: bytes) -> Any:
+    if has_too_many_values(body):
+        return None
+    try:
+        return msgspec.json.decode(body)
+    except NOT_JSON:
+        try:
+            return decode(body)
+        except (ValueError, RecursionError):
+            return None
 
 
 def _parse_operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...]]:
@@ -298,10 +293,11 @@ def _parse_operation_errors(entries: object) -> dict[int, tuple[ErrorDetail, ...
     left = _MOST_OPERATIONS
     for position, entry in enumerate(entries[:_MOST_OPERATIONS]):
         index = entry.get("index", position) if isinstance(entry, dict) else position
-        details = tuple(islice(_parse_details(entry), max(1, left)))  # each operation keeps its first reason
+        found_here = parse_details(entry) if isinstance(entry, list | dict) else ()
+        details = tuple(islice(found_here, max(1, left)))  # each operation keeps its first reason
         left -= len(details)
         if details and isinstance(index, int) and not isinstance(index, bool):
-            found[index] = (found.get(index, ()) + details)[:_MOST_REASONS]
+            found[index] = (found.get(index, ()) + details)[:MOST_REASONS]
     return found
 
 

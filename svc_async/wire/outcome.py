@@ -169,6 +169,7 @@ def api_error(
     operation_errors: Mapping[int, tuple[ErrorDetail, ...]] | None = None,
     headers: Mapping[str, str] | None = None,
     request_id: str | None = None,
+    body: bytes = b"",
     retry_at: datetime | None = None,
     retry_after: float | None = None,
 ) -> ApiError:
@@ -181,6 +182,7 @@ def api_error(
         operation_errors=operation_errors,
         headers=lowered,
         request_id=request_id,
+        body=body,
         retry_at=retry_at,
         retry_after=retry_after,
         repeatable=outcome.repeat is not Repeat.NEVER,
@@ -201,6 +203,7 @@ def repeat_refusal(refusal: ApiError, reason: str, *, retry_at: datetime | None 
         errors=refusal.errors,
         headers=refusal.headers,
         request_id=refusal.request_id,
+        body=refusal.body,
         retry_at=retry_at,
         repeatable=retry_at is not None,
         sent=Sent.NO,

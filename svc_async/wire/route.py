@@ -26,13 +26,13 @@ from svc_async.wire.params import (
 )
 from svc_async.wire.writing import to_json
 
-__all__ = ["Blocks", "Listing", "Reply", "Request", "Route", "Surface"]
+__all__ = ["FORM", "Blocks", "Listing", "Reply", "Request", "Route", "Surface"]
 
 T = TypeVar("T")
 
 _JSON = "application/json"
 """Contract GEN-16."""
-_FORM = "application/x-www-form-urlencoded"
+FORM = "application/x-www-form-urlencoded"
 """Contract AUTH-20b."""
 
 
@@ -200,7 +200,7 @@ class Route(Generic[T]):
             query=() if self.json or self.form else to_pairs(params),
             scope=scope,
             body=body,
-            content_type=_FORM if self.form else _JSON,
+            content_type=FORM if self.form else _JSON,
             oauth=oauth,
             reply=self.reply,
             into=self.into,

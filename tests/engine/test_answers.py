@@ -10,6 +10,7 @@ from aioresponses import aioresponses
 from svc_async import (
     ApiError,
     BadRequest,
+    BearerToken,
     Conflict,
     Endpoints,
     Forbidden,
@@ -26,6 +27,9 @@ from svc_async import (
     UserCredentials,
 )
 from svc_async.errors import Sent
+from svc_async.monitoring import CallEvent
+from svc_async.sandbox import VirtualClock
+from tests.support.scripted_server import Answer, ReceivedRequest, ScriptedServer, run_service
 
 CREDENTIALS = UserCredentials(consumer_key="k", consumer_secret="hush-1", token="hush-2", token_secret="hush-3")
 ENDPOINTS = Endpoints(base_url="https://base.example.test", ads_url="https://ads.example.test")
@@ -129,6 +133,28 @@ async def test_what_the_http_library_raises_never_reaches_the_caller(
     error = await catch_error(session)
 
     assert type(error) is kind
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 403, 429, 500])
+async def test_a_service_that_echoes_a_token_gets_it_into_no_error(status: int) -> None:
+    service = ScriptedServer(VirtualClock())
+
+    def echo(request: ReceivedRequest) -> Answer:
+        words = f"bad {request.authorization} {request.authorization.replace('/', '%2F')}"
+        headers = {"WWW-Authenticate": words, "X-Echo": words}
+        if status == 200:
+            return Answer(f"<html>{words}", status, headers)
+        return Answer({"errors": [{"code": words, "message": words}], "error": words}, status, headers)
+
+    service.answer_all(echo)
+    events: list[CallEvent] = []
+    async with run_service(service), service.session(BearerToken("abc/hush-token"), on_event=events.append) as session:
+        with pytest.raises(SvcError) as caught:
+            await session.request("GET", "/2/things")
+
+    assert "hush" in service.requests[0].authorization
+    assert "hush" not in f"{caught.value!r} {caught.value} {vars(caught.value)} {events}"
+    assert b"bad" in getattr(caught.value, "body", b"")
 
 
 async def test_values_that_the_service_echoes_are_not_kept(service: aioresponses, session: Session) -> None:
