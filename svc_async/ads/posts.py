@@ -1,7 +1,7 @@
 """Posts for promotion."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -44,7 +44,7 @@ class VideoCta(OpenEnum):
 
 @attrs.frozen(kw_only=True)
 class Post(Record):
-    """A post (contract record `Post`); it has more fields than those that are documented.
+    """A post (contract record `Post`); the counters, flags and other fields that are not documented are in `extra`.
 
     Attributes:
         text: the text, or `full_text`.
@@ -52,6 +52,8 @@ class Post(Record):
         user: only its id with `trim_user`.
         conversation_settings: not in the answer of `create` (contract POST-04b).
     """
+
+    keeps_unknown: ClassVar[bool] = True
 
     id: int
     id_str: str | None = None

@@ -20,7 +20,7 @@ never contains what people wrote, nor does its table in a notebook.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -150,7 +150,7 @@ class EventFilter(Record):
 
 @attrs.frozen(kw_only=True)
 class EventPost(Record):
-    """A post in an event; `payload` or `raw` of the event has all its fields.
+    """A post in an event; what is in none of these fields is in `extra`.
 
     The fields after `created_at` are public facts beyond the specification (contract EVT-05).
 
@@ -162,6 +162,8 @@ class EventPost(Record):
         public_metrics: how often it was liked, replied to and so on, by the service's names.
         referenced_posts: what it replies to, quotes or reposts: mappings with `type` and `id`.
     """
+
+    keeps_unknown: ClassVar[bool] = True
 
     id: str
     text: str | None = attrs.field(default=None, repr=False)
@@ -332,7 +334,8 @@ class AccountActivity(Event):
 
     Attributes:
         for_user_id: the subscribed user.
-        events: lists of events in the service's form, by names that end in `_events`.
+        events: events in the service's form: lists by names that end in `_events`, single ones by names such as
+            `replay_event`.
     """
 
     for_user_id: str

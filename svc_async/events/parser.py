@@ -204,7 +204,7 @@ def _parse_replay_job_status(value: _Object, common: _Fields) -> Event:
 
 def _parse_account_activity(value: _Object, common: _Fields) -> Event:
     subscriber, misfits = _build(_Subscriber, value)
-    events = {name: events for name, events in value.items() if name.endswith("_events")}
+    events = {name: events for name, events in value.items() if name.endswith(_EVENTS)}
     return AccountActivity(**common, for_user_id=subscriber.for_user_id, events=events, misfits=misfits)
 
 
@@ -222,11 +222,12 @@ class _Shape:
     parse: Callable[[_Object, _Fields], Event]
 
 
+_EVENTS = ("_events", "_event")
 _SHAPES = (
     _Shape("replay_job_status", lambda value: "replay_job_status" in value, _parse_replay_job_status),
     _Shape(
         "account_activity",
-        lambda value: "for_user_id" in value and any(name.endswith("_events") for name in value),
+        lambda value: "for_user_id" in value and any(name.endswith(_EVENTS) for name in value),
         _parse_account_activity,
     ),
     _Shape("filtered_stream.post", lambda value: "data" in value and "matching_rules" in value, _parse_matched_post),

@@ -83,12 +83,13 @@ _REST = r"(?:/.*)?"
 _CORE = r"(?:line_items|line_item_(?!curated_)\w+|campaigns|funding_instruments|media_creatives|promoted_\w+)"
 
 # Unspecified: every row without `documented`, and every scope. They are common defaults of services of this kind:
-# pass `limits=` to change them; the headers of the answers correct them.
+# pass `limits=` to change them; the headers of the answers correct them. A scope of which nothing is known is the one
+# that puts more requests into one window: the user before the account.
 # fmt: off
 LIMITS: tuple[Limit, ...] = (
     Limit("ads.audience_users", 1_500, _MINUTE, Scope.ACCOUNT, frozenset({"POST"}),
           rf"{_ACCOUNT}/custom_audiences{_ID}/users", documented=True),            # CAU-03, LIM-06
-    Limit("ads.total_count", 200, _QUARTER, Scope.ACCOUNT, _READ,
+    Limit("ads.total_count", 200, _QUARTER, Scope.USER, _READ,
           r"/\d+/.*", with_total_count=True, documented=True),                     # GEN-10, LIM-05
     Limit("ads.audience_estimate", 400, _QUARTER, Scope.ACCOUNT, frozenset({"POST"}), rf"{_ACCOUNT}/audience_estimate"),
     Limit("ads.keyword_insights", 500, _QUARTER, Scope.USER, _READ, r"/\d+/insights/keywords/search"),

@@ -112,6 +112,8 @@ class SandboxConfig:
         expiry_months: months after which an audience user without `expires_at` expires.
         catalogs_per_user: PC-01b reads as one; None allows any number.
         product_messages: the type of the items of `errors` and `warnings` in a product's result.
+        subscription_answers: where an answer about an activity subscription has it: it is `data`, the only entry of
+            `data`, or `subscription` in it; lists have them in `data`.
         closed_gates: what the app was not admitted to; by default it was admitted to all.
         account_countries: countries of accounts by their ids, for what is available by country.
         require_https: refuse plain http on the main API.
@@ -137,6 +139,7 @@ class SandboxConfig:
     expiry_months: int = 13  # CAU-06c states it; a test may shorten it
     catalogs_per_user: int | None = 1
     product_messages: Literal["objects", "strings"] = "objects"  # ASM-142
+    subscription_answers: Literal["flat", "array", "nested"] = "flat"  # ASM-51
     closed_gates: frozenset[Gate] = frozenset()  # ASM-22
     account_countries: Mapping[str, str] = attrs.field(factory=dict[str, str])  # CAT-02 names no parameter
     require_https: bool = False  # ASM-84

@@ -171,7 +171,7 @@ _BODIES: Mapping[Reply, Any] = {
 @lru_cache(maxsize=1024)  # a caller's own models come and go
 def _decoder(reply: Reply, into: Any) -> msgspec.json.Decoder[Any] | None:
     value = Any if into is None else into
-    if is_pydantic(into):
+    if is_pydantic(into) or getattr(into, "keeps_unknown", False):
         return None
     try:
         return msgspec.json.Decoder(value if reply is Reply.BODY else _BODIES[reply][value])

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import attrs
 import msgspec
@@ -95,13 +95,20 @@ class Record:
     """Base class of the attrs classes of records: a record of the service as of the time of the answer.
 
     Records are hashable: arrays are read as tuples, and fields with mappings or any JSON are compared but not hashed.
+
+    Attributes:
+        keeps_unknown: whether fields that the class lacks are kept in `extra` in any session.
     """
+
+    keeps_unknown: ClassVar[bool] = False
 
     _extra: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """Fields whose value did not fit or came in another form, as they came, and unknown ones with `keep_unknown`.
+        """Fields whose value did not fit or came in another form, as they came; unknown ones too if they are kept.
+
+        These are kept of posts, which have more fields than are documented, and of all records with `keep_unknown`.
 
         Copies, pickles and `attrs.evolve` keep them; comparisons ignore them.
         """

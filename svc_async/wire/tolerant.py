@@ -152,7 +152,8 @@ class _ModelHook:
         self._fields = [field for field in fields if field.init and field.name != "_extra"]
         self._is_record = issubclass(kind, Record)
         self._is_tolerant = self._is_record and not builder.strict
-        self._known = {field.name for field in self._fields} if builder.keep_unknown and self._is_record else None
+        keeps_unknown = issubclass(kind, Record) and (builder.keep_unknown or kind.keeps_unknown)
+        self._known = {field.name for field in self._fields} if keeps_unknown else None
         self._converter = converter
 
     def __call__(self, value: Any, _: Any) -> Any:

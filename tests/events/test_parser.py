@@ -269,13 +269,14 @@ def test_the_end_of_a_replay_job() -> None:
 
 
 @pytest.mark.rule("WH-60")
-def test_events_of_the_older_account_activity_product() -> None:
-    value = {"for_user_id": 7, "follow_events": [{"type": "follow"}], "users": {}}
+@pytest.mark.parametrize("events", [{"follow_events": [{"type": "follow"}]}, {"replay_event": {"state": "x"}}])
+def test_events_of_the_older_account_activity_product(events: dict[str, Any]) -> None:
+    value = {"for_user_id": 7, **events, "users": {}}
     event = parse_one(json.dumps(value).encode())
 
     assert isinstance(event, AccountActivity)
     assert (event.for_user_id, event.user_id, event.event_type) == ("7", "7", "account_activity")
-    assert event.events == {"follow_events": [{"type": "follow"}]}
+    assert event.events == events
     assert event.raw == value
 
 

@@ -118,7 +118,7 @@ def test_the_numbers_of_the_table() -> None:
 
     assert {row.name: (row.requests, row.period, row.scope) for row in LIMITS} == {
         "ads.audience_users": (1_500, 60, account),
-        "ads.total_count": (200, 900, account),
+        "ads.total_count": (200, 900, user),
         "ads.audience_estimate": (400, 900, account),
         "ads.keyword_insights": (500, 900, user),
         "ads.products.read": (1_000, 900, user),

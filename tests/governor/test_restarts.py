@@ -137,7 +137,7 @@ async def test_only_the_buckets_of_the_request_count_it(clock: DrivenClock) -> N
 
     assert {(bucket.name, bucket.scope): bucket.used for bucket in governor.snapshot()} == {
         ("ads.reads.account", "account a1"): 3,
-        ("ads.total_count", "account a1"): 3,
+        ("ads.total_count", "user ann"): 3,
     }
 
 

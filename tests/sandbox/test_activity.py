@@ -1,10 +1,13 @@
 """The activity product: subscriptions, what they let through, and the shape of every event."""
 
 from collections.abc import Awaitable, Callable
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import pytest
 
+from svc_async import Session
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from tests.support.contract import EVENT_ENUMS
 from tests.support.raw_client import open_raw_client
@@ -66,6 +69,25 @@ async def test_a_subscription_is_created_listed_changed_and_deleted(v2: V2Client
     for method, json_body in (("DELETE", None), ("PUT", {"tag": "x"})):
         again = await v2(method, one, json=json_body)
         assert (again.status, again.failure[0]) == (404, "SubscriptionIdInvalid")
+
+
+@pytest.mark.parametrize(
+    ("config", "path"),
+    [
+        (SandboxConfig(), ()),
+        (SandboxConfig(subscription_answers="array"), (0,)),
+        (SandboxConfig(subscription_answers="nested"), ("subscription",)),
+    ],
+)
+async def test_an_answer_has_the_subscription_where_the_setting_says(v2: V2Client, path: tuple[Any, ...]) -> None:
+    created = await v2("POST", SUBSCRIPTIONS, json={"event_type": "post.create", "filter": {"user_id": ANNA}})
+    subscription_id = reduce(getitem, path, created.json["data"])["subscription_id"]
+    changed = await v2("PUT", f"{SUBSCRIPTIONS}/{subscription_id}", json={"tag": "t"})
+    assert reduce(getitem, path, changed.json["data"])["tag"] == "t"
+    assert [each["tag"] for each in (await v2("GET", SUBSCRIPTIONS)).data] == ["t"]
+
+    async with Session.sandbox(v2.sandbox) as session:
+        assert (await session.activity.subscriptions.update(subscription_id, tag="u")).tag == "u"
 
 
 FOR_ANNA = {"event_type": "post.create", "filter": {"user_id": ANNA}}

@@ -327,7 +327,7 @@ async def test_a_post_looks_as_other_clients_expect_it(v2: V2Client) -> None:
     post, (user,) = message["data"], message["includes"]["users"]
     assert post["created_at"] == "2026-06-10T12:00:01.250Z"
     counters = ("retweet_count", "reply_count", "like_count", "quote_count", "bookmark_count", "impression_count")
-    assert post["public_metrics"] == dict.fromkeys(counters, 0)
+    assert post["public_metrics"] == dict.fromkeys((*counters, "repost_count"), 0)
     assert (user["id"], user["username"], "screen_name" in user) == (post["author_id"], "anna", False)
     (event,) = parse_events(line)
     assert isinstance(event, MatchedPost)

@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
-from svc_async.governor.limits import LIMITS
-from svc_async.sandbox import RateRule, SandboxConfig, VirtualClock, WrongArgument
+from svc_async import Governor, Retries, Session, WouldWaitTooLong
+from svc_async.governor.limits import LIMITS, change_limit
+from svc_async.sandbox import RateRule, Sandbox, SandboxConfig, VirtualClock, WrongArgument
 from svc_async.sandbox.api import OPERATIONS
 from svc_async.sandbox.config import CLIENT_NAMES, RATE_RULES
 from svc_async.sandbox.refusal import Refusal
@@ -152,9 +153,32 @@ def test_a_rule_that_would_do_nothing_is_refused(rules: Any, parameter: str, hin
     assert hint in str(caught.value)
 
 
-def test_the_limits_of_the_client_are_known_by_the_rule_that_counts_the_same() -> None:
-    assert set(CLIENT_NAMES) <= {limit.name for limit in LIMITS}
-    assert set(CLIENT_NAMES.values()) <= set(RATE_RULES)
+def test_client_and_sandbox_have_the_same_limits_for_the_same_scopes() -> None:
+    rules = {name: RATE_RULES[rule] for name, rule in CLIENT_NAMES.items()}
+    limits = {limit.name: limit for limit in LIMITS}
+    assert limits.keys() - rules.keys() == {"ads.product_sets.delete"}  # no operation of the reference
+    of_apps = {operation.limit for operation in OPERATIONS if operation.schemes == ("bearer_app",)}
+    scopes = {name: "app" if CLIENT_NAMES[name] in of_apps else rule.scope for name, rule in rules.items()}
+    assert {name: (rule.requests, rule.seconds, scopes[name]) for name, rule in rules.items()} == {
+        name: (limits[name].requests, limits[name].period, limits[name].scope.value) for name in rules
+    }
+
+
+@pytest.mark.rule("GEN-10", "LIM-05")
+async def test_totals_of_many_accounts_are_within_the_limit_of_their_user() -> None:
+    config = SandboxConfig(rate_rules={"total_count": RateRule(3, 900, "user")})
+    limits = change_limit(LIMITS, "ads.total_count", requests=3)
+    async with Sandbox(config=config) as sandbox:
+        accounts = [sandbox.add_account(name=f"Shop {number}") for number in range(5)]
+        governor = Governor(limits=limits, headroom=1.0, max_wait=0.0)
+        async with Session.sandbox(sandbox, governor=governor, retries=Retries.none()) as session:
+            for number, account in enumerate(accounts):
+                count = session.account(account).line_item_curated_categories.list().total_count
+                if number < 3:
+                    await count()
+                else:
+                    with pytest.raises(WouldWaitTooLong):
+                        await count()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)

@@ -28,6 +28,7 @@ from tests.support.kinds import find_kinds
 
 GET = Route("GET", "/12/accounts/{account_id}", Account)(account_id="a")
 LIST = Listing("/12/accounts", Account)()
+POST_ROUTE = Route("PUT", "/12/accounts/{account_id}/posts/{post_id}/name", Post)
 
 ACCOUNT: dict[str, Any] = {
     "id": "18ce54d4x5t",
@@ -362,6 +363,21 @@ def test_a_record_is_written_as_it_came() -> None:
     assert json.loads(read_post(created_at="2026-01-02T03:04:05.678Z").to_json())["created_at"] == (
         "2026-01-02T03:04:05.678000Z"
     )
+
+
+COUNTERS = {"retweet_count": 3, "favorite_count": 0, "favorited": False, "lang": "de", "place": None}
+
+
+@pytest.mark.parametrize(
+    "reply", [{"data": {"id": 7, **COUNTERS}}, {"data": [{"id": 7, "user": {"id": 1}, **COUNTERS}]}]
+)
+def test_counters_and_flags_of_a_post_are_kept_in_any_session(reply: object) -> None:
+    post = Reader().read(POST_ROUTE(account_id="a", post_id="7"), answer(reply))
+    assert dict(post.extra) == COUNTERS
+    assert COUNTERS.items() <= post.to_dict().items()
+    event_post = read_as(EventPost, {"id": "7", "source": "web", "public_metrics": {"like_count": 1}})
+    assert dict(event_post.extra) == {"source": "web"}
+    assert Reader().read(GET, answer({"data": {**ACCOUNT, "unknown": 1}})).extra == {}
 
 
 @pytest.mark.parametrize("reader", [Reader(), Reader(keep_unknown=True)])

@@ -74,7 +74,7 @@ def _create(call: Call) -> Answer:
         updated_at=call.now,
     )
     app_channels.subscriptions[subscription.id] = subscription
-    return _answer(call, subscription.public_fields, public=event_type in PUBLIC_KINDS)
+    return _answer(call, _place(call, subscription), public=event_type in PUBLIC_KINDS)
 
 
 def _read_event_type(call: Call) -> str:
@@ -133,7 +133,7 @@ def _update(call: Call) -> Answer:
     changes = {name: call.sent[name] for name in ("tag", "webhook_id") if name in call.sent}
     changed = attrs.evolve(subscription, **changes, updated_at=call.now)
     call.app_channels.subscriptions[subscription.id] = changed
-    return _answer(call, changed.public_fields)
+    return _answer(call, _place(call, changed))
 
 
 def _delete(call: Call) -> Answer:
@@ -141,7 +141,15 @@ def _delete(call: Call) -> Answer:
     return _answer(call, {"deleted": True})
 
 
-def _answer(call: Call, data: dict[str, Any], *, public: bool = False) -> Answer:
+def _place(call: Call, subscription: Subscription) -> Any:
+    # Unspecified: where the answer has the subscription (UNS-activity-bodies).
+    fields = subscription.public_fields
+    return {"flat": fields, "array": [fields], "nested": {"subscription": fields}}[
+        call.sandbox.config.subscription_answers
+    ]
+
+
+def _answer(call: Call, data: Any, *, public: bool = False) -> Answer:
     """Answer with the number of the app's subscriptions; the creation for a public event rests on another rule."""
     meta = {"total_subscriptions": len(call.app_channels.subscriptions)}
     return Answer({"data": data, "meta": meta}, rule=("EVT-04", Basis.PUBLIC) if public else None)

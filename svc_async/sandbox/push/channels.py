@@ -145,7 +145,7 @@ class AppChannels:
         matching = [rule.match_fields for rule in self.rules.values() if rule.rule.matches(post)]
         if not matching:
             return
-        message = {"data": dict(event.payload), "includes": event.includes, "matching_rules": matching}
+        message = {"data": _complete(event.payload), "includes": event.includes, "matching_rules": matching}
         self.streams["filtered"].publish(message)
         # FS-06: on webhooks it is for enterprises only. Unspecified: how to choose a webhook (FS-01); here all get it.
         if "enterprise" not in self.config.closed_gates:
@@ -245,3 +245,11 @@ class Channels:
 
 def _new_id(ids: Ids, kind: str) -> str:
     return str(int(ids.next(kind, 12), 36))
+
+
+def _complete(post: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a post with the counter that its schema requires under two names (contract UNS-event-payloads)."""
+    metrics = post.get("public_metrics")
+    if not isinstance(metrics, Mapping) or "retweet_count" not in metrics:
+        return dict(post)
+    return {**post, "public_metrics": {"repost_count": metrics["retweet_count"], **metrics}}
