@@ -44,7 +44,7 @@ words, except those about refused operations, which may repeat what a row contai
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, ClassVar
@@ -484,7 +484,20 @@ class BadRequest(ApiError):
 
 
 class Unauthorized(ApiError):
-    """401: the credentials are wrong, expired or invalidated (code 89)."""
+    """401: the credentials are wrong, expired or invalidated (code 89); or the clock of this machine is wrong.
+
+    Attributes:
+        clock_difference: the seconds that the service's clock is ahead of this machine's, if these are minutes and a
+            signed call was refused that this may explain; they are negative if it is behind.
+    """
+
+    clock_difference: float | None = None
+
+    def blame_clock(self, difference: float) -> None:
+        """Say in the message that the clocks differ by so many seconds."""
+        self.clock_difference = difference
+        amount, direction = timedelta(seconds=round(abs(difference))), "behind" if difference > 0 else "ahead of"
+        self.args = (f"{self.args[0]}; the clock of this machine is {amount} {direction} that of the service",)
 
 
 class Forbidden(ApiError):

@@ -20,6 +20,7 @@ from svc_async.auth.credentials import (
     OAuth2UserCredentials,
     UserCredentials,
 )
+from svc_async.auth.oauth1 import SigningClock
 from svc_async.auth.tokens import AppTokens, Refreshes, Token, UserTokens
 from svc_async.clock import Clock, SystemClock
 from svc_async.engine.memory import MEMORY, MemoryBudget
@@ -303,7 +304,7 @@ class SessionResources:
             app = own  # which may know its OAuth 2.0 client as well
         settings = attrs.evolve(self.settings, credentials=credentials, app=app, on_token=on_token, origin=None)
         pipeline = self.pipeline.but(
-            authorization=authorization(credentials, settings.clock),
+            authorization=authorization(credentials, self.pipeline.signing_clock),
             user=identity(credentials),
             tokens=None,
             origin=None,
@@ -379,6 +380,7 @@ async def _open_governor(settings: SessionSettings, stack: AsyncExitStack) -> Go
 
 
 def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
+    signing_clock = SigningClock(settings.clock)
     return Pipeline(
         transport=Transport.open(
             user_agent=f"svc-async/{__version__}",
@@ -388,7 +390,7 @@ def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
             connector=settings.connector,
         ),
         endpoints=settings.endpoints,
-        authorization=authorization(settings.credentials, settings.clock),
+        authorization=authorization(settings.credentials, signing_clock),
         user=identity(settings.credentials),
         governor=governor,
         retries=settings.retries or Retries(),
@@ -399,6 +401,7 @@ def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
             request_id_header=settings.request_id_header,
         ),
         clock=settings.clock,
+        signing_clock=signing_clock,
         proxies=settings.proxies,
         max_wait=governor.max_wait,
         validate=settings.validate,

@@ -12,7 +12,7 @@ from svc_async.auth.credentials import (
     Credentials,
     UserCredentials,
 )
-from svc_async.auth.oauth1 import OAuth1Signer
+from svc_async.auth.oauth1 import OAuth1Signer, SigningClock
 from svc_async.clock import Clock
 from svc_async.wire.params import quote
 
@@ -26,7 +26,7 @@ An empty one is not sent.
 """
 
 
-def authorization(credentials: Credentials, clock: Clock) -> Authorization:
+def authorization(credentials: Credentials, clock: Clock | SigningClock) -> Authorization:
     """Return the builder of the header for these credentials."""
     if isinstance(credentials, UserCredentials | AppCredentials):
         return OAuth1Signer(credentials, clock).header

@@ -6,20 +6,72 @@ created.
 """
 
 import hmac
+import logging
 import secrets
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Final
 
 import attrs
 
 from svc_async.auth.credentials import AppCredentials, UserCredentials
 from svc_async.clock import Clock
+from svc_async.errors import Unauthorized
+from svc_async.wire.envelope import parse_http_date
 from svc_async.wire.params import quote
 
-__all__ = ["OAuth1Signer", "base_string", "key_hash", "signature"]
+__all__ = ["OAuth1Signer", "SigningClock", "base_string", "key_hash", "signature"]
 
 Pairs = Sequence[tuple[str, str]]
+# Unspecified: how a service refuses a time that is too far from its own (contract ASM-10): by a code of its own, 135,
+# or as any wrong signature.
+_MAY_BE_THE_CLOCK: Final[Sequence[str | int]] = (135, 32, "UNAUTHORIZED_ACCESS")
+_TOLERATED: Final = 60.0
+"""Seconds that clocks may differ: `Date` counts whole ones, and the answer has been on the way."""
+_log = logging.getLogger("svc_async")
+
+
+@attrs.define(eq=False)
+class SigningClock:
+    """The clock of all signatures of a session and of those made of it.
+
+    It is that of this machine until a service refuses that time, and then that of the service.
+
+    Attributes:
+        ahead: the seconds that it is ahead of this machine.
+    """
+
+    _clock: Clock
+    ahead: float = attrs.field(default=0.0, init=False)
+
+    def now(self) -> datetime:
+        """Return the time of a signature that is made now."""
+        now = self._clock.now()
+        return now + timedelta(seconds=self.ahead) if self.ahead else now
+
+    def learn(self, refusal: Unauthorized, *, ahead: float, is_secure: bool) -> bool:
+        """Note in a refusal by how much the clocks differ, if that may explain it; return whether to sign again.
+
+        Args:
+            refusal: the refusal of a signed call, which had no effect.
+            ahead: what `ahead` was when the call was signed.
+            is_secure: whether the answer came over TLS. Otherwise whoever changes it on its way would choose the time
+                of signatures, and could use them later.
+        """
+        theirs = parse_http_date(refusal.headers.get("date", ""))
+        if theirs is None or not any(map(refusal.has_code, _MAY_BE_THE_CLOCK)):
+            return False
+        difference = (theirs - self._clock.now()).total_seconds()
+        if abs(difference - ahead) <= _TOLERATED:
+            return False
+        refusal.blame_clock(difference)
+        if not is_secure:
+            return False
+        _log.warning("the service's clock is %+.0f s from this machine's; calls are signed with its time", difference)
+        self.ahead = difference
+        return True
 
 
 def _make_nonce() -> str:
@@ -37,7 +89,7 @@ class OAuth1Signer:
     """
 
     credentials: UserCredentials | AppCredentials
-    clock: Clock
+    clock: Clock | SigningClock
     nonce: Callable[[], str] = _make_nonce
 
     _keyed_hash: hmac.HMAC = attrs.field(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import attrs
 
 from svc_async.auth.authorization import Authorization
+from svc_async.auth.oauth1 import SigningClock
 from svc_async.auth.tokens import Tokens
 from svc_async.clock import Clock
 from svc_async.engine import retry
@@ -24,6 +25,7 @@ from svc_async.errors import (
     ApiError,
     SvcError,
     TransportError,
+    Unauthorized,
     UnexpectedAnswer,
     WouldWaitTooLong,
 )
@@ -40,6 +42,7 @@ from svc_async.wire.route import Reply, Request, Surface
 __all__ = ["Pipeline"]
 
 T = TypeVar("T")
+V = TypeVar("V")
 _Exchange = Callable[[WireRequest, Callable[[], None]], Awaitable[Answer]]
 """Sends a signed request, calls a function once a connection is open, and returns the answer."""
 
@@ -56,6 +59,7 @@ class Pipeline:
 
     Attributes:
         authorization: builds the `Authorization` header when no bearer token is used.
+        signing_clock: the time of its signatures.
         tokens: provides and renews the bearer token, if one is used.
         user: whose rate limits the calls use.
         proxies: the proxy of each surface that has one.
@@ -79,6 +83,9 @@ class Pipeline:
     budget: RetryBudget
     reader: Reader
     clock: Clock
+    signing_clock: SigningClock = attrs.field(
+        default=attrs.Factory(lambda self: SigningClock(self.clock), takes_self=True)
+    )
     tokens: Tokens | None = None
     proxies: Mapping[Surface, str] = attrs.field(factory=dict)
     priority: Priority = Priority.INTERACTIVE
@@ -130,7 +137,7 @@ class Pipeline:
             self.check(call.request)
         try:
             if self.tokens is None:
-                value = await self._send_with_retries(call, self.authorization)
+                value = await self._sign(call.request, lambda: self._send_with_retries(call, self.authorization))
             else:
                 value = await self.tokens.call_with_token(
                     lambda authorization: self._send_with_retries(call, authorization)
@@ -146,6 +153,17 @@ class Pipeline:
         if collector is not None:
             collector.receive(self.transport, call.describe_answer(self.reader.request_id_header))
         return value
+
+    async def _sign(self, request: Request[Any], send: Callable[[], Awaitable[V]]) -> V:
+        """Send a request, and once more if the service has refused the time of its signature."""
+        ahead = self.signing_clock.ahead
+        try:
+            return await send()
+        except Unauthorized as refusal:
+            is_secure = self.endpoints.of(request.surface).startswith("https:")
+            if not self.signing_clock.learn(refusal, ahead=ahead, is_secure=is_secure):
+                raise
+        return await send()
 
     def _send_with_retries(self, call: Call[T], authorization: Authorization) -> Awaitable[T]:
         return retry.run(
@@ -199,7 +217,7 @@ class Pipeline:
             )
             try:
                 # Signed inside the slot: nonce and timestamp would be outdated after a wait.
-                call.wire = self._sign(request, authorization)
+                call.wire = self._build(request, authorization)
                 call.answer = answer = await exchange(call.wire, on_sent)
             except SvcError as error:
                 if isinstance(error, UnexpectedAnswer):  # it was cut off after its headers
@@ -224,7 +242,7 @@ class Pipeline:
         at_sending(request)
         slot.mark_sent()
 
-    def _sign(self, request: Request[Any], authorization: Authorization) -> WireRequest:
+    def _build(self, request: Request[Any], authorization: Authorization) -> WireRequest:
         url = self.endpoints.of(request.surface) + request.path
         header = authorization(request.method, url, request.query, request.oauth)
         headers = {"Authorization": header} if header else {}
@@ -269,7 +287,9 @@ class Pipeline:
         self.check(request)
         async with AsyncExitStack() as stack:
             if self.tokens is None:
-                yield await self._attempt_stream(request, self.authorization, stack, timeout)
+                yield await self._sign(
+                    request, lambda: self._attempt_stream(request, self.authorization, stack, timeout)
+                )
             else:
                 yield await self.tokens.call_with_token(
                     lambda authorization: self._attempt_stream(request, authorization, stack, timeout),

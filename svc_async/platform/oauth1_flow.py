@@ -249,7 +249,9 @@ class OAuth1Flow:
 
     def _authorize(self, credentials: AppCredentials | UserCredentials) -> Pipeline:
         return self._pipeline.but(
-            authorization=authorization(credentials, self._pipeline.clock), tokens=None, user=identity(credentials)
+            authorization=authorization(credentials, self._pipeline.signing_clock),
+            tokens=None,
+            user=identity(credentials),
         )
 
     def _build_url(
