@@ -44,6 +44,8 @@ _RETRIES = 3
 """How often Dask repeats a task that failed: a fragment on a storage that was away for a moment."""
 _STOP_TIMEOUT = 15.0
 """Seconds for which a cancelled job waits for its shards to end in good order."""
+_READ_TIMEOUT = 15.0
+"""Seconds for which a job that ends early reads the journals of its shards."""
 
 
 async def run_jobs(
@@ -90,6 +92,7 @@ class _ShardTotals:
         observers: whom to tell.
         parts: the numbers of the shards of each part of the job.
         outcomes: what became of the shards that have ended; of the failures of a part, the first 10,000 and some more.
+        journaled: what the journals say of others, once the job has ended early.
         now: returns the monotonic time.
     """
 
@@ -97,6 +100,7 @@ class _ShardTotals:
     parts: Sequence[range] = ()
     now: Callable[[], float] = time.monotonic
     outcomes: dict[int, ShardOutcome] = attrs.field(factory=dict[int, ShardOutcome])
+    journaled: dict[int, Report] = attrs.field(factory=dict[int, Report])
     _kept: int = attrs.field(default=0, init=False)
     _encoded: set[tuple[str, int]] = attrs.field(factory=set[tuple[str, int]], init=False)
     _fragments: int = attrs.field(default=0, init=False)
@@ -167,7 +171,8 @@ class _ShardTotals:
 
     def sum_reports(self, numbers: Iterable[int]) -> Report:
         """Return the sum of the reports of some shards."""
-        return sum((self.outcomes[each].report for each in numbers if each in self.outcomes), Report())
+        known = {**self.journaled, **{number: outcome.report for number, outcome in self.outcomes.items()}}
+        return sum((known[each] for each in numbers if each in known), Report())
 
     def _notify(self) -> None:
         observer: Callable[[Progress], object] | None = self.observers.progress
@@ -204,7 +209,9 @@ class _ClusterRun:
         self.watch.parts = [part.numbers for part in parts]
         await self._take_reports()
         await self._work(parts, taken.number)
-        self._raise_errors(parts)
+        if self.errors:
+            await self._read_journals(parts)
+            self._raise_errors(parts)
         return [self.watch.sum_reports(part.numbers) for part in parts]
 
     @property
@@ -291,9 +298,21 @@ class _ClusterRun:
         else:
             self.errors.append(ClusterFailed("the scheduler of the cluster is gone; run the job again to resume it"))
 
+    async def _read_journals(self, parts: Sequence[JobPart]) -> None:
+        """Find out what the shards have sent that told nothing, as far as the database answers; some may go on."""
+
+        async def read(number: int) -> None:
+            with suppress(SvcError):
+                if (found := await self.journal.shard(number).find()) is not None:
+                    # Failures without their files: the shard that finishes lists them.
+                    self.watch.journaled[number] = attrs.evolve(found.report, failures=())
+
+        silent = [number for part in parts for number in part.numbers if number not in self.watch.outcomes]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READ_TIMEOUT):
+                await asyncio.gather(*map(read, silent))
+
     def _raise_errors(self, parts: Sequence[JobPart]) -> None:
-        if not self.errors:
-            return
         report = sum((self.watch.sum_reports(part.numbers) for part in parts), Report())
         shards = sum(part.shards for part in parts)
         counts = f"rows: {report.read} read, {report.accepted} accepted, {report.pending} pending"

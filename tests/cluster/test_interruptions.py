@@ -2,15 +2,19 @@
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+from distributed import Client, Scheduler, Worker
 
 from svc_async import BatchError, InvalidArgument
-from svc_async.batch.report import Progress
+from svc_async.batch.report import Progress, Report
+from svc_async.cluster.clients import ClusterFailed
+from svc_async.errors import Sent
 from svc_async.sandbox import Fault
 from tests.support.cluster_jobs import Workbench, expect, write_csv, write_parquet
-from tests.support.errors import has
+from tests.support.errors import because, has
 
 LONG = pytest.mark.long("a job that is resumed takes a second")
 
@@ -62,6 +66,41 @@ async def test_shards_that_are_refused_end_the_job_with_a_report(workbench: Work
     assert 0 < early.accepted < COUNT
     assert early.read == early.accepted + early.pending
     assert report.accepted == COUNT
+
+
+@LONG
+async def test_the_report_of_a_job_whose_scheduler_is_lost_has_what_the_journals_say(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    path = write_parquet(tmp_path, range(3_000))
+    workbench.sandbox.faults.on("POST").nth(2).do(Fault.http(403))
+    closing: list[asyncio.Task[None]] = []
+
+    async with (
+        workbench.open_users() as (users, state),
+        Scheduler(port=0, dashboard_address="127.0.0.1:0") as scheduler,
+        Worker(scheduler.address),
+        Client(scheduler.address, asynchronous=True, timeout=1) as client,
+    ):
+        upload = partial(
+            users.upload, path, journal=state.journal("job"), shards=1, concurrency=1, users_per_operation=1
+        )
+        with pytest.raises(BatchError) as first:
+            await upload(cluster=workbench.client)
+
+        def close_once(progress: Progress) -> None:
+            if progress.phase == "encoding" and not closing:
+                closing.append(asyncio.create_task(scheduler.close()))
+
+        with pytest.raises(BatchError, check=because(ClusterFailed)) as second:
+            await upload(cluster=client, progress=close_once)
+        await asyncio.gather(*closing)
+
+    assert isinstance(first.value.report, Report)
+    assert isinstance(second.value.report, Report)
+    assert 0 < first.value.report.accepted < 3_000
+    assert second.value.report.accepted == first.value.report.accepted
+    assert second.value.sent is Sent.MAYBE
 
 
 @LONG
