@@ -225,7 +225,8 @@ class Call(Generic[T]):
         scheme, host, port, base_path = _find_server(endpoints, request.surface)
         seconds, slot = self._clock.monotonic() - self._started, self.slot
         sent = request.body if slot is not None and slot.was_sent else None
-        reasons = errors_beside_data(answer) if answer and error is None and request.surface is Surface.BASE else ()
+        may_have_errors = answer and error is None and request.surface is Surface.BASE
+        reasons = errors_beside_data(answer, self.find_secrets) if answer and may_have_errors else ()
         return CallEvent(
             method=request.method,
             path=request.public_path,

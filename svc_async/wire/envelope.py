@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -249,9 +249,18 @@ def _find_types(body: Mapping[str, Any]) -> Iterable[object]:
     return (each.get("type") for each in (body, *listed) if isinstance(each, Mapping))
 
 
-def errors_beside_data(answer: Answer) -> tuple[ErrorDetail, ...]:
-    """Return the errors that the main API reports in an answer of success, beside its data or in place of it."""
-    return tuple(parse_details((parse_object(answer.body) or {}).get("errors"))) if b'"errors"' in answer.body else ()
+def errors_beside_data(
+    answer: Answer, find_secrets: Callable[[], Secrets] = lambda: NO_SECRETS
+) -> tuple[ErrorDetail, ...]:
+    """Return the errors that the main API reports in an answer of success, beside its data or in place of it.
+
+    Args:
+        answer: the answer.
+        find_secrets: returns what is removed from its words; it is called only if there may be errors.
+    """
+    if b'"errors"' not in answer.body:
+        return ()
+    return tuple(parse_details((parse_object(find_secrets().hide(answer.body)) or {}).get("errors")))
 
 
 def is_withheld(answer: Answer) -> bool:

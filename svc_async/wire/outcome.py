@@ -149,7 +149,7 @@ def outcome_of(error: SvcError) -> Outcome:
 
 
 # Unspecified: how a 429 says that it is a cap of the plan, and no rate limit (contract UNS-error-catalog).
-_USAGE_CAP = re.compile(r"(?:usage|monthly|product)[-_ ]?cap", re.IGNORECASE)
+_USAGE_CAP = re.compile(r"(?:usage|monthly|product)[-_ ]?cap(?:ped|s?\b|[-_ ]|e)", re.IGNORECASE)
 
 
 def is_usage_cap(name: object) -> bool:

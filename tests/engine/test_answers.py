@@ -157,6 +157,15 @@ async def test_a_service_that_echoes_a_token_gets_it_into_no_error(status: int) 
     assert b"bad" in getattr(caught.value, "body", b"")
 
 
+async def test_errors_beside_data_have_no_token_that_they_echo() -> None:
+    service, events = ScriptedServer(VirtualClock()), list[CallEvent]()
+    service.answer_all(lambda request: Answer({"data": 1, "errors": [{"message": f"old {request.authorization}"}]}))
+    async with run_service(service), service.session(BearerToken("abc/hush-token"), on_event=events.append) as session:
+        await session.request("GET", "/2/things")
+
+    assert [reason.message for reason in events[0].errors] == ["old Bearer …"]
+
+
 async def test_values_that_the_service_echoes_are_not_kept(service: aioresponses, session: Session) -> None:
     detail: dict[str, Any] = {"code": "INVALID_PARAMETER", "message": "m", "parameter": "q", "value": "ada@example.org"}
     service.get(URL, status=400, payload={"errors": [detail], "request": {"params": {"q": "ada@example.org"}}})
