@@ -78,7 +78,9 @@ class LineIndex:
             if row:
                 self._record_start()
                 self._rows += 1
-            self._line += count_lines(row)
+                self._line += count_lines(row)
+            else:
+                self._line += 1
 
     def _record_start(self) -> None:
         """Record where the next row begins, unless the last offset already says so."""

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from lzma import LZMADecompressor
 
 __all__ = [
+    "MAX_RATIO",
+    "ROW_WORK",
     "ByteReader",
     "FileInput",
     "Input",
     "SpooledInput",
     "TemporaryInput",
+    "bound_work",
     "compute_digest",
     "open_input",
     "unusable",
@@ -170,10 +173,17 @@ _OPENERS: Mapping[bytes, tuple[Callable[[BinaryIO], Any], str]] = MappingProxyTy
 _MAX_MAGIC = max(map(len, _OPENERS))
 _is_url = re.compile(r"\w+:/.*").fullmatch  # a path that a program made of a URL has one slash left
 _BLOCK = 1_048_576
-_MAX_RATIO = 1_100
+MAX_RATIO = 1_100
 """Times that a file may expand; gzip expands 1,032 times at most, files of people far less."""
-_ALWAYS_ALLOWED = 1_073_741_824
+ROW_WORK = 64
+"""Bytes that a row or a value of a compressed file counts as, besides its content: it becomes an object."""
+_ALWAYS_ALLOWED = 67_108_864
 """Bytes to which any file may expand."""
+
+
+def bound_work(size: int) -> int:
+    """Return the most bytes that a file of a size may become, with `ROW_WORK` for each row or value."""
+    return max(_ALWAYS_ALLOWED, size * MAX_RATIO)
 
 
 class Input(ABC):
@@ -370,8 +380,7 @@ class ByteReader:
 
     def __init__(self, source: Input) -> None:
         self.stored = 0
-        self._plain_size = 0
-        self._most = max(_ALWAYS_ALLOWED, source.size * _MAX_RATIO)
+        self._work = 0
         self._input = source
         self._checks_each_block = isinstance(source, FileInput)  # for others it may be a request to a storage
         self._raw: Any = source.open()
@@ -410,9 +419,11 @@ class ByteReader:
         """
         block = self._guard(lambda: self._plain.read(size))
         self.stored = self._raw.tell()
-        self._plain_size += len(block)
-        if self._plain_size > self._most:
-            raise unusable(self._input.name, f"expands more than {_MAX_RATIO:,} times when it is decompressed")
+        if self.is_compressed:
+            lines, tags = max(block.count(b"\n"), block.count(b"\r")), block.count(b"<")
+            self._work += len(block) + (lines + tags) * ROW_WORK
+            if self._work > bound_work(self._input.size):
+                raise unusable(self._input.name, f"expands more than {MAX_RATIO:,} times when it is decompressed")
         if not block or self._checks_each_block:  # no row of a changed file is sent, and none comes into a journal
             self._input.check_unchanged()
         return block

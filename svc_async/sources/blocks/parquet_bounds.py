@@ -17,6 +17,8 @@ from typing import Any, BinaryIO
 
 import attrs
 
+from svc_async.sources.blocks.files import MAX_RATIO, ROW_WORK, bound_work
+
 __all__ = [
     "MAX_BATCH",
     "MAX_FOOTER",
@@ -229,8 +231,8 @@ def read_footer(file: BinaryIO, size: int) -> Sequence[RowGroup]:
     # Columns of which several are in the same place would be read again and again.
     if sum(column.length for group in groups for column in group.columns if column is not None) > size:
         raise DamagedPage
-    if sum(group.rows for group in groups) * _OVERHEAD > _bound_work(size):
-        raise RefusedFile(f"has more than {_MAX_RATIO // _OVERHEAD} rows for each of its bytes")
+    if sum(group.rows for group in groups) * ROW_WORK > bound_work(size):
+        raise RefusedFile(f"has more than {MAX_RATIO // ROW_WORK} rows for each of its bytes")
     return groups
 
 
@@ -326,14 +328,8 @@ _MAX_PAGES = 100_000
 """Pages of a column in one row group."""
 MAX_FOOTER = 16_777_216
 """Bytes of the metadata of a file."""
-_ALWAYS_ALLOWED = 268_435_456
-"""Bytes that any file may become."""
-_MAX_RATIO = 1_100
-"""Bytes that each byte of a larger file may become: gzip expands 1,032 times at most, files of people far less."""
 _BATCHES = (8_192, 1_024, 128, 16, 1)
 _INTEGER_SIZE = 20
-_OVERHEAD = 64
-"""Bytes of a value as an object, besides its content."""
 _ENTRY = 16
 """Bytes of an entry of a dictionary, besides its content."""
 _SCANNED_ENTRIES = 1_000_000
@@ -357,11 +353,6 @@ Decompress = Callable[[bytes, int, str], bytes]
 """Decompresses bytes to a size, with the codec of this name."""
 
 
-def _bound_work(size: int) -> int:
-    """Return the most bytes that the pages of a file of a size, and what is decoded of them, may take together."""
-    return max(_ALWAYS_ALLOWED, size * _MAX_RATIO)
-
-
 @attrs.frozen(kw_only=True)
 class _Chunk:
     """A column in one row group.
@@ -381,7 +372,7 @@ class _Chunk:
     def bound_rows(self, rows: int) -> int:
         """Return the most bytes that this number of consecutive rows become."""
         values = rows * self.list_size
-        return self.buffers + values * (self.value_size + _OVERHEAD) + _find_largest_window(self.pages, values)
+        return self.buffers + values * (self.value_size + ROW_WORK) + _find_largest_window(self.pages, values)
 
 
 @attrs.define
@@ -406,8 +397,8 @@ class BatchPlanner:
             RefusedFile: there are more than so small a file holds of users.
         """
         self._work += size
-        if self._work > _bound_work(self.size):
-            raise RefusedFile(f"expands more than {_MAX_RATIO:,} times when it is decoded")
+        if self._work > bound_work(self.size):
+            raise RefusedFile(f"expands more than {MAX_RATIO:,} times when it is decoded")
 
     def find_batch_size(self, columns: Iterable[tuple[ColumnChunk, bool]]) -> int:
         """Return how many rows of a row group are decoded at once.
@@ -429,10 +420,10 @@ class BatchPlanner:
         pages = list(islice(read_pages(self.file, column.start, column.length), _MAX_PAGES + 1))
         if len(pages) > _MAX_PAGES:
             raise RefusedFile(f"has more than {_MAX_PAGES:,} pages in a row group; write larger pages")
-        self.count(sum(page.size + page.values * _OVERHEAD for page in pages))
         largest = max((max(page.size, page.stored) for page in pages), default=0)
         if largest > MAX_BATCH // 2:
             raise RefusedFile(f"has a page of more than {MAX_BATCH >> 21} MiB; write smaller pages")
+        self.count(sum(page.size + page.values * ROW_WORK for page in pages))
         data = [page for page in pages if not page.is_dictionary]
         return _Chunk(
             pages=data,

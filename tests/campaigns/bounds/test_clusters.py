@@ -45,15 +45,15 @@ def repeat(head: bytes, part: bytes, count: int) -> Iterator[bytes]:
 
 BOMBS: dict[str, tuple[Callable[[], Iterator[bytes]], list[object]]] = {
     "a row without an end": (
-        lambda: repeat(b"email\n", b'"a\n",' * 100_000, 50),
+        lambda: repeat(b"email\n", (b'"' + b"a" * 100 + b'\n",') * 10_000, 20),
         [0, "has a row longer than 4 MiB on line 2; is a quote not closed?"],
     ),
     "a line without an end": (
         lambda: repeat(b"email\n", b"x" * MIB, 40),
         [0, "has a line longer than 4 MiB; is this really CSV or JSON lines?"],
     ),
-    "short rows": (lambda: repeat(b"email\n", b"1\n" * MIB, 1), [MIB, ""]),
-    "blank lines": (lambda: repeat(b"email\n", b"\n" * MIB, 4), [0, ""]),
+    "short rows": (lambda: repeat(b"email\n", b"1\n" * 1_000_000, 1), [1_000_000, ""]),
+    "blank lines": (lambda: repeat(b"email\n", b"\n" * 1_000_000, 1), [0, ""]),
     "long lists": (lambda: repeat(b"", b'{"email": [' + b"[]," * MIB + b"[]]}\n", 2), [2, ""]),
     "many identifiers": (
         lambda: repeat(b"", b'{"email": [' + b",".join([b'"a@b.de"'] * 5_000) + b"]}\n", 100),
@@ -70,7 +70,7 @@ def test_text_is_planned_and_encoded_in_bounded_memory(tmp_path: Path) -> None:
 
 
 def test_compressed_file_has_few_fragments(tmp_path: Path) -> None:
-    path = write(tmp_path / "users.gz", repeat(b"email\n", b"\n" * MIB, 260))
+    path = write(tmp_path / "users.gz", repeat(b"email\n", b"x" * (MIB - 1) + b"\n", 260))
     (peak,) = measure_peaks(encode, {"": [path, 1]}).values()
     rule = "is compressed and has more than 256 fragments"
     assert peak.value == [0, f"{rule}; write several files, Parquet, or text that is not compressed"]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 
-from svc_async.batch.source import slice_rows
+from svc_async.batch.slicing import slice_rows
 from svc_async.errors import UnusableFile
 from svc_async.sources.detect import open_feed, open_source
 from svc_async.users.encoding import MemberEncoder
@@ -42,11 +42,11 @@ CELLS = b"," * 2 * MIB + b"\n"
 BOMBS: dict[str, tuple[Callable[[], Iterator[bytes]], list[object]]] = {
     "rows of many cells": (lambda: repeat(b"email,name\n", CELLS, 8), [8, ""]),
     "a row without an end": (
-        lambda: repeat(b"email\n", b'"a\n",', 1_300_000),
+        lambda: repeat(b"email\n", b'"aaaaaaaaaaaaaaaa\n",', 330_000),
         [0, "has a row longer than 4 MiB on line 2; is a quote not closed?"],
     ),
     "a header without an end": (
-        lambda: repeat(b"", b'"a\n",', 1_300_000),
+        lambda: repeat(b"", b'"aaaaaaaaaaaaaaaa\n",', 330_000),
         [0, "has a row longer than 4 MiB on line 1; is a quote not closed?"],
     ),
     "a header of many columns": (lambda: repeat(b"email", b",email", 100_000), [0, ""]),
