@@ -494,7 +494,7 @@ class Unauthorized(ApiError):
     clock_difference: float | None = None
 
     def blame_clock(self, difference: float) -> None:
-        """Say in the message that the clocks differ by so many seconds."""
+        """Say in the message that the clocks differ by a number of seconds."""
         self.clock_difference = difference
         amount, direction = timedelta(seconds=round(abs(difference))), "behind" if difference > 0 else "ahead of"
         self.args = (f"{self.args[0]}; the clock of this machine is {amount} {direction} that of the service",)

@@ -299,7 +299,7 @@ class _ClusterRun:
             self.errors.append(ClusterFailed("the scheduler of the cluster is gone; run the job again to resume it"))
 
     async def _read_journals(self, parts: Sequence[JobPart]) -> None:
-        """Find out what the shards have sent that told nothing, as far as the database answers; some may go on."""
+        """Find out what the shards have sent that reported nothing, as far as the database answers; some may go on."""
 
         async def read(number: int) -> None:
             with suppress(SvcError):

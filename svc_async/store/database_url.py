@@ -85,9 +85,9 @@ class DatabaseUrl:
         return None
 
     def choose_sslmode(self) -> str | None:
-        """Return the `sslmode` that the driver is told: `require`, off this machine, where nobody names another.
+        """Return the `sslmode` that the driver gets: `require`, off this machine, where nobody names another.
 
-        The driver's own choice, `prefer`, tells the password in the clear to whoever asks for it.
+        The driver's own choice, `prefer`, sends the password in the clear to whoever asks for it.
         """
         parts = urlsplit(self._text)
         settings = parse_qs(parts.query)
