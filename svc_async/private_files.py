@@ -204,7 +204,7 @@ def replace_private(path: str | Path, *, temporary: str | Path | None = None) ->
 
 
 def keep_group(descriptor: int, path: str | Path) -> None:
-    """Set the group of a new file, and its permissions, to those of the file whose place it takes, if that is trusted."""
+    """Set group and permissions of a new file to those of the file whose place it takes, if that may be used."""
     path = Path(path)
     found = _find(path, _SPECIAL)
     if os.name != "posix" or found is None or not _is_trusted(path, found):
