@@ -474,12 +474,14 @@ def _report_unavailable(name: str) -> Generator[None]:
     except asyncio.CancelledError as error:
         failure = asyncio.CancelledError(*error.args)
     except lost as error:
+        error.args = ()  # the server may have repeated the password, and frames hold the error
         kinds = [each.__name__ for each in type(error).__mro__]  # nothing that the server or the URL said
         failure = StateUnavailable(name, next((reason for kind, reason in _REASONS.items() if kind in kinds), kinds[0]))
     except asyncpg.InsufficientPrivilegeError:
         problem = "may not be used so by this role: grant it the rights, or migrate as another one"
         failure = UnusableState(name, f"{problem} (docs/how-to-share-state.md)")
     except asyncpg.PostgresError as error:
+        error.args = ()  # likewise, or the values of rows
         problem = f"cannot be used: the server reports SQLSTATE {error.sqlstate}"
         failure = UnusableState(name, problem, hint=Hint.READ_THE_LOG)
     except OverflowError:  # a time that Python does not have

@@ -14,6 +14,7 @@ import trustme
 from svc_async.errors import InvalidArgument, StateUnavailable
 from svc_async.state import SharedState
 from tests.support.errors import has
+from tests.support.tracebacks import find_shown
 
 SSL_REQUEST = (8).to_bytes(4, "big") + (80_877_103).to_bytes(4, "big")
 
@@ -107,6 +108,8 @@ async def curious() -> AsyncIterator[tuple[int, list[bytes]]]:
             writer.write(b"R" + struct.pack(">II", 8, 3))
             assert await reader.readexactly(1) == b"p"
             passwords.append(await read(reader))
+            words = b"SFATAL\0C28P01\0Mnot " + passwords[-1] + b"\0"  # which repeat it
+            writer.write(b"E" + struct.pack(">I", 4 + len(words)) + words)
         except asyncio.IncompleteReadError:
             pass  # the client has left
         writer.close()
@@ -143,10 +146,11 @@ async def test_another_machine_is_told_no_password_in_the_clear_unless_sslmode_s
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    with pytest.raises(StateUnavailable):
+    with pytest.raises(StateUnavailable) as caught:
         async with SharedState.open(url.format(port=port)):
             pass
 
+    assert find_shown(caught.value, "hush") == []
     assert passwords == ([b"hush\0"] if is_told else [])
 
 
