@@ -37,7 +37,7 @@ from svc_async.private_files import (
 )
 from svc_async.store.database_url import DatabaseUrl
 from svc_async.value_rules import NAME, TEXT_BY_TEXT, instance_of, or_none
-from svc_async.wire.base_urls import Endpoints, proxy_url
+from svc_async.wire.base_urls import Endpoints, bypasses_proxy, proxy_url
 from svc_async.wire.route import Surface
 
 __all__ = [
@@ -424,7 +424,11 @@ def find_proxies(endpoints: Endpoints) -> dict[Surface, str]:
     for surface, url in zip(Surface, (endpoints.base_url, endpoints.ads_url, endpoints.ads_sandbox_url), strict=True):
         parts = urlsplit(url or "")
         name = parts.scheme if variables.get(parts.scheme) else "all"
-        if variables.get(name) and parts.hostname and not proxy_bypass(parts.hostname):
+        if not variables.get(name) or not parts.hostname:
+            continue
+        # Without the variable, the settings of the system may say.
+        excluded = variables.get("no")
+        if not (proxy_bypass(parts.hostname) if excluded is None else bypasses_proxy(str(url), excluded)):
             proxies[surface] = proxy_url(variables[name], f"{name.upper()}_PROXY")
     return proxies
 

@@ -1,7 +1,6 @@
 """The front door: credentials, governor and services of one user, over one connection pool."""
 
 import asyncio
-import copy
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -25,7 +24,7 @@ from svc_async.engine.call import await_with_answer
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.retry import Retries
-from svc_async.engine.transport import OTHER_LOOP
+from svc_async.engine.transport import NOT_COPIED, OTHER_LOOP
 from svc_async.errors import AccessDenied, Hint, InvalidArgument, WrongState
 from svc_async.governor.governor import Governor
 from svc_async.handles import AccountHandle, ProductCatalogHandle
@@ -56,6 +55,9 @@ __all__ = ["Session"]
 T = TypeVar("T")
 
 _CLOSE_THERE: Final = "the session was opened in another event loop; close it there"
+
+_CHANGING = frozenset({"_resources", "_made_from", "_was_closed", "_closing", "_changing", "_changing_in"})
+"""The attributes that `_begin` sets."""
 
 
 class Session(RawCalls):
@@ -137,6 +139,20 @@ class Session(RawCalls):
         self._closing = closing or AsyncExitStack()
         self._changing = asyncio.Lock()
         self._changing_in: asyncio.AbstractEventLoop | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has: the settings, and attributes of a subclass.
+
+        Raises:
+            WrongState: the session is open, or was made of another one: connections belong to one session.
+        """
+        if self._made_from is not None or self._find_open() is not None:
+            raise WrongState(NOT_COPIED, hint=Hint.MAKE_ANOTHER_SESSION)
+        return {name: value for name, value in vars(self).items() if name not in _CHANGING}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
 
     def __repr__(self) -> str:
         if not hasattr(self, "_settings"):  # in a traceback of its constructor
@@ -384,8 +400,9 @@ class Session(RawCalls):
 
     def _derive(self, resources: SessionResources, closing: AsyncExitStack | None = None) -> "Session":
         """Return a session with resources that use the connections of this one, as open as this one."""
-        session = copy.copy(self)
-        session._begin(resources, (self, self._require_open()), closing)  # noqa: SLF001 - the same class
+        session = object.__new__(type(self))
+        vars(session).update(vars(self))
+        session._begin(resources, (self, self._require_open()), closing)
         return session
 
     @property

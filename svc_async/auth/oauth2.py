@@ -146,11 +146,11 @@ def parse_token(
 ) -> OAuth2UserCredentials | None:
     """Parse the answer to a token request; return None if it has no bearer token.
 
-    Scopes and a refresh token that it omits are taken from the previous credentials. A lifetime or scopes that cannot
-    be read do not cost the token.
+    The type, scopes and a refresh token that it omits are those of the previous credentials, whose refresh token works
+    once. A lifetime or scopes that cannot be read do not cost the token.
     """
     token = cast(Mapping[str, Any], answer) if isinstance(answer, Mapping) else {}
-    if str(token.get("token_type")).lower() != "bearer":
+    if str(token.get("token_type", "" if previous is None else "bearer")).lower() != "bearer":
         return None
     try:
         return OAuth2UserCredentials(

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 from weakref import WeakKeyDictionary
 
 import aiohttp
@@ -31,6 +31,7 @@ from svc_async.engine.failures import (
     describe_unreadable_body,
 )
 from svc_async.errors import (
+    Hint,
     Sent,
     StreamDropped,
     SvcError,
@@ -45,6 +46,7 @@ from svc_async.wire.route import Blocks
 
 __all__ = [
     "MAX_ANSWER_BYTES",
+    "NOT_COPIED",
     "OTHER_LOOP",
     "Connector",
     "Exchange",
@@ -174,6 +176,7 @@ _MAX_REFUSAL_BYTES: Final = 2**20
 _READ_BUFFER: Final = 2**18
 _CLOSED: Final = "the session was closed"
 _CONNECTOR_CLOSED: Final = "the connector that the session was given was closed; close it after the session"
+NOT_COPIED: Final = "an open session, and what belongs to it, can be neither copied nor pickled"
 OTHER_LOOP: Final = (
     "the session was opened in another event loop; open one session in each "
     "(Starlette's TestClient runs an application in a loop of its own)"
@@ -260,6 +263,9 @@ class Transport:
     _was_closed: bool = attrs.field(default=False, init=False)
     _used: UsedConnections = attrs.field(factory=UsedConnections, init=False)
     _streams: set[aiohttp.ClientResponse] = attrs.field(factory=set[aiohttp.ClientResponse], init=False)
+
+    def __reduce__(self) -> NoReturn:
+        raise WrongState(NOT_COPIED, hint=Hint.MAKE_ANOTHER_SESSION)
 
     @classmethod
     def open(

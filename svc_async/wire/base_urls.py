@@ -1,6 +1,7 @@
 """The base URLs of the three surfaces of the platform, and the URLs of proxies."""
 
 import re
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -10,7 +11,7 @@ from svc_async.errors import InvalidArgument
 from svc_async.value_rules import hides_values, is_loopback
 from svc_async.wire.route import Surface
 
-__all__ = ["Endpoints", "proxy_url"]
+__all__ = ["Endpoints", "bypasses_proxy", "proxy_url"]
 
 _URL = re.compile(r"[!-~]+")
 """The characters of a URL; with others, the signed URL would differ from the one sent."""
@@ -81,6 +82,46 @@ class Endpoints:
         if url is None:
             raise InvalidArgument("ads_sandbox_url", "must be given for calls to the sandbox host")
         return url
+
+
+_PORT = re.compile(r"(\[[^\]]*\]|[^:\[]*)(?::([0-9]+))?")
+"""A host, in brackets if it is an address of IPv6, and a port."""
+
+
+def bypasses_proxy(url: str, excluded: str) -> bool:
+    """Return whether a host is reached without a proxy.
+
+    Args:
+        url: a URL of the host.
+        excluded: entries as those of `NO_PROXY`, between commas or white space: a name, for it and all below it, also
+            with a dot or `*.` before it; an address; a network, such as `10.0.0.0/8`; each with a port or without; `*`.
+    """
+    parts = urlsplit(url)
+    host, port = (parts.hostname or "").rstrip("."), parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    try:
+        address = ip_address(host)
+    except ValueError:
+        address = None
+    for entry in re.split(r"[\s,]+", excluded.lower()):
+        with_port = _PORT.fullmatch(entry)
+        name, only = with_port.groups() if with_port else (entry, None)
+        if only is not None and int(only) != port:
+            continue
+        if name == "*" or (_is_in(address, name.strip("[]")) if address else _is_below(host, name)):
+            return True
+    return False
+
+
+def _is_in(address: IPv4Address | IPv6Address, name: str) -> bool:
+    try:
+        return address in ip_network(name, strict=False)
+    except ValueError:
+        return False
+
+
+def _is_below(host: str, name: str) -> bool:
+    domain = name.removeprefix("*").strip(".")
+    return bool(domain) and (host.endswith(f".{domain}") or (host == domain and not name.startswith("*")))
 
 
 def proxy_url(value: str, name: str = "proxy") -> str:

@@ -134,6 +134,7 @@ ANSWER = {"token_type": "bearer", "access_token": "new"}
     [
         (ANSWER, None, {}),
         ({**ANSWER, "token_type": "Bearer"}, None, {}),
+        ({"access_token": "new", "refresh_token": "next"}, BEFORE, {"refresh_token": "next", "scopes": ("a", "b")}),
         (ANSWER, BEFORE, {"refresh_token": "kept", "scopes": ("a", "b")}),
         ({**ANSWER, "refresh_token": "next", "scope": "c"}, BEFORE, {"refresh_token": "next", "scopes": ("c",)}),
         ({**ANSWER, "refresh_token": "", "scope": ""}, BEFORE, {"refresh_token": "kept", "scopes": ("a", "b")}),

@@ -1,7 +1,9 @@
 """When a session is open: blocks, `open` and `close`, sessions of other users, and closing while calls are made."""
 
 import asyncio
+import copy
 import gc
+import pickle
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -369,3 +371,23 @@ async def test_a_job_that_is_cancelled_says_what_was_done_and_the_session_closes
     await asyncio.wait([job])
     await session.close()
     assert (receipts.report.read, receipts.report.in_doubt) == (1, 1)
+
+
+async def test_what_is_open_is_not_copied_and_says_so() -> None:
+    user = UserCredentials(consumer_key="k", consumer_secret="s", token="t", token_secret="ts")
+    endpoints = Endpoints(base_url="http://127.0.0.1:1", ads_url="http://127.0.0.1:1")
+    session = Session(user, endpoints=endpoints)
+    for copied in (copy.copy(session), copy.deepcopy(session), pickle.loads(pickle.dumps(session))):
+        assert copied is not session
+        async with session, copied:
+            assert repr(copied) == repr(session)
+    async with session:
+        made = session.as_user(user)
+        for held in (session, made, session.account("a"), session.accounts, [session], session.accounts.list()):
+            for make in (copy.deepcopy, pickle.dumps):
+                with pytest.raises(WrongState, check=has(hint=Hint.MAKE_ANOTHER_SESSION)):
+                    make(held)
+        with pytest.raises(WrongState):
+            copy.copy(session)
+    with pytest.raises(WrongState):  # it would be a session of the other user
+        copy.deepcopy(made)

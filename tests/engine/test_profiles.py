@@ -9,6 +9,7 @@ import pytest
 from svc_async import (
     AppCredentials,
     BearerToken,
+    Endpoints,
     InvalidArgument,
     Retries,
     Session,
@@ -246,6 +247,44 @@ def test_proxies_are_resolved_once_for_each_host(monkeypatch: pytest.MonkeyPatch
     source = profiles.from_environment(ENVIRONMENT)
 
     assert profiles.find_proxies(source.endpoints) == {Surface.ADS: "http://proxy.example.test:3128"}
+
+
+EXCLUDED = [  # URL, NO_PROXY, whether the proxy is used
+    ("https://ads.svc.example", "", True),
+    ("https://ads.svc.example", "*", False),
+    ("https://ads.svc.example", "svc.example", False),
+    ("https://ads.svc.example", ".svc.example", False),
+    ("https://ads.svc.example", "*.svc.example", False),
+    ("https://svc.example", "*.svc.example", True),
+    ("https://svc.example", ".svc.example", False),
+    ("https://ads.svc.example", "vc.example", True),
+    ("https://ads.svc.example", " other.example , SVC.EXAMPLE. ", False),
+    ("https://ads.svc.example", "other.example svc.example", False),
+    ("https://ads.svc.example.", "ads.svc.example", False),
+    ("https://ads.svc.example", "ads.svc.example:443", False),
+    ("https://ads.svc.example:8443", "ads.svc.example:8443", False),
+    ("https://ads.svc.example:8443", "ads.svc.example:443", True),
+    ("https://ads.svc.example:8443", "*:8443", False),
+    ("https://10.1.2.3", "10.1.2.3", False),
+    ("https://10.1.2.3", "10.0.0.0/8", False),
+    ("https://10.1.2.3:8443", "10.0.0.0/8:8443", False),
+    ("https://11.1.2.3", "10.0.0.0/8", True),
+    ("https://10.1.2.3", "3", True),
+    ("https://[::1]:8443", "::1", False),
+    ("https://[::1]:8443", "[::1]", False),
+    ("https://[::1]:8443", "[::1]:8443", False),
+    ("https://[::1]:8443", "[::1]:443", True),
+    ("https://[fd00::1]", "fd00::/8", False),
+    ("https://ads.svc.example", "10.0.0.0/8,[::,:,:443,/,*.,.", True),
+]
+
+
+@pytest.mark.parametrize("spelling", ["NO_PROXY", "no_proxy"])
+def test_an_excluded_host_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch, spelling: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.test:3128")
+    for url, excluded, is_used in EXCLUDED:
+        monkeypatch.setenv(spelling, excluded)
+        assert bool(profiles.find_proxies(Endpoints(base_url=url, ads_url=url))) is is_used, (url, excluded)
 
 
 def test_one_proxy_may_serve_all_kinds_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
