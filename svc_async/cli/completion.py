@@ -16,6 +16,23 @@ __all__ = ["completion"]
 _COMPINIT = re.compile(r"(?:^|[;&|])\s*(?:then\s+|else\s+)?(?:compinit\b|(?:source|\.)\s.*oh-my-zsh\.sh)")
 """A command that has zsh load completions; `autoload` alone does not run it."""
 
+_SPLIT_FILES = 'COMPREPLY=( $(compgen -f -- "${cur}") )'
+_FILES_IN_BASH = r"""_svc_async_files() {
+  local name typed="${cur#[\"\']}"
+  typed="${typed//\\/}"
+  COMPREPLY=()
+  while IFS= read -r name; do
+    COMPREPLY+=("$name")
+  done < <(compgen -f -- "$typed")
+  # Readline quotes names itself where it is told that they are names; bash 3 cannot tell it.
+  compopt -o filenames 2>/dev/null && return
+  for ((name = 0; name < ${#COMPREPLY[@]}; name++)); do
+    COMPREPLY[name]="$(printf '%q' "${COMPREPLY[name]}")"
+  done
+}
+
+"""
+
 
 def completion(shell: Literal["bash", "zsh", "fish"], /, *, install: Flag = False, as_json: JsonFlag = False) -> int:
     """Print the completion script of a shell, or install it for this user.
@@ -56,9 +73,15 @@ def _runs_compinit() -> bool:
 
 
 def _generate(shell: Literal["bash", "zsh", "fish"]) -> str:
-    """Return the script. By default fish proposes files everywhere, also where only a command can follow."""
+    """Return the script of cyclopts, mended.
+
+    That of bash splits the names of files at blanks. Fish proposes files everywhere, also where only a command can
+    follow.
+    """
     script = app.meta.generate_completion(prog_name="svc-async", shell=shell)
-    if shell != "fish":
+    if shell == "bash":
+        return _FILES_IN_BASH + script.replace(_SPLIT_FILES, "_svc_async_files")
+    if shell == "zsh":
         return script
     groups = [name for name in app if not name.startswith("-") and app[name].default_command is None]
     places = ["__fish_use_subcommand", *(f"__fish_svc-async_using_command {name}" for name in groups)]

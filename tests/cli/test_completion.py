@@ -48,7 +48,7 @@ def complete_in_bash(script: Path, *typed: str) -> list[str]:
         check=True,
     )
     assert ended.stderr == ""
-    return ended.stdout.split()
+    return list(filter(None, ended.stdout.splitlines()))
 
 
 @pytest.fixture
@@ -90,6 +90,15 @@ def test_bash_proposes_files_for_every_command_that_takes_one(bash: Path) -> Non
     proposed = {command: complete_in_bash(bash, *command.split(), "cust") for command in WITH_FILES}
     assert proposed == {command: ["customers.csv"] for command in WITH_FILES}
     assert complete_in_bash(bash, "webhook", "check", "cust") == []
+
+
+@pytest.mark.long("the script of a shell is generated")
+@pytest.mark.parametrize("typed", ["my", "my\\ cu", '"my cu', "'my cu"])
+def test_bash_keeps_names_of_files_with_blanks_whole(bash: Path, typed: str) -> None:
+    for name in ("my customers.csv", "my customers (2).csv", "others.csv"):
+        (bash.parent / name).touch()
+    proposed = complete_in_bash(bash, "audience", "upload", typed)
+    assert sorted(proposed) == ["my\\ customers.csv", "my\\ customers\\ \\(2\\).csv"]
 
 
 @pytest.mark.long("the scripts of two shells are generated")
