@@ -177,6 +177,7 @@ MAX_RATIO = 1_100
 """Times that a file may expand; gzip expands 1,032 times at most, files of people far less."""
 ROW_WORK = 64
 """Bytes that a row or a value of a compressed file counts as, besides its content: it becomes an object."""
+_CELL_WORK = 8
 _ALWAYS_ALLOWED = 67_108_864
 """Bytes to which any file may expand."""
 
@@ -421,7 +422,8 @@ class ByteReader:
         self.stored = self._raw.tell()
         if self.is_compressed:
             lines, tags = max(block.count(b"\n"), block.count(b"\r")), block.count(b"<")
-            self._work += len(block) + (lines + tags) * ROW_WORK
+            cells = max(map(block.count, (b",", b";", b"\t", b"|")))
+            self._work += len(block) + (lines + tags) * ROW_WORK + cells * _CELL_WORK
             if self._work > bound_work(self._input.size):
                 raise unusable(self._input.name, f"expands more than {MAX_RATIO:,} times when it is decompressed")
         if not block or self._checks_each_block:  # no row of a changed file is sent, and none comes into a journal
