@@ -1,6 +1,8 @@
 """As another user, has the processes of a cluster execute a function: prints the users with whose rights they did it.
 
-python -m tests.campaigns.two_users.take_over ADDRESS...
+    python -m tests.campaigns.two_users.take_over SECONDS ADDRESS...
+
+A process that refuses is tried for as many seconds: Dask connects again and again.
 """
 
 import asyncio
@@ -10,42 +12,35 @@ import os
 import pickle
 import sys
 
-from dask import config
-from distributed.comm.core import CommClosedError
 from distributed.core import rpc
 from distributed.security import Security
 
 from tests.support.another_user import become_another
 
-_SECONDS = 3
 
-
-async def _take_over(address: str) -> list[int]:
-    """Return the users of the processes that have executed a function, without certificates and with made-up ones."""
-    found = []
+async def _take_over(address: str, seconds: float) -> int | None:
+    """Return the user of a process that has executed a function, without certificates or with made-up ones."""
     for protocol, security in (("tcp", Security()), ("tls", Security.temporary())):
         remote = rpc(
             f"{protocol}://{address.partition('://')[2]}",
             connection_args=security.get_connection_args("client"),
-            timeout=_SECONDS,
+            timeout=seconds,
         )
         try:
-            async with asyncio.timeout(2 * _SECONDS):
-                answer = await remote.run(function=pickle.dumps(os.getuid))
-            found.append(answer["result"])
-        except (OSError, TimeoutError, CommClosedError):
+            async with asyncio.timeout(seconds):
+                return int((await remote.run(function=pickle.dumps(os.getuid)))["result"])
+        except (OSError, TimeoutError):
             pass
         finally:
             await remote.close_rpc()
-    return found
+    return None
 
 
-async def _main(addresses: list[str]) -> None:
+async def _main(seconds: float, addresses: list[str]) -> None:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    with config.set({"distributed.comm.retry.count": 0}):
-        print(json.dumps([await _take_over(address) for address in addresses]))  # noqa: T201 - its result
+    print(json.dumps([await _take_over(address, seconds) for address in addresses]))  # noqa: T201 - its result
 
 
 if __name__ == "__main__":
     become_another()
-    asyncio.run(_main(sys.argv[1:]))
+    asyncio.run(_main(float(sys.argv[1]), sys.argv[2:]))
