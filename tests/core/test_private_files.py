@@ -165,7 +165,7 @@ async def test_a_database_is_the_file_that_was_checked(tmp_path: Path, monkeypat
     path.write_bytes(b"")
     victim.write_bytes(b"")
     link.symlink_to(victim)
-    connect = sqlite3.connect
+    connect: Callable[..., sqlite3.Connection] = sqlite3.connect
 
     def swap() -> None:
         path.rename(tmp_path / "aside")
