@@ -24,7 +24,7 @@ _FILES_IN_BASH = r"""_svc_async_files() {
   while IFS= read -r name; do
     COMPREPLY+=("$name")
   done < <(compgen -f -- "$typed")
-  # Readline quotes names itself where it is told that they are names; bash 3 cannot tell it.
+  # Readline quotes the names of files itself where that is set, as bash from version 4 on can.
   compopt -o filenames 2>/dev/null && return
   for ((name = 0; name < ${#COMPREPLY[@]}; name++)); do
     COMPREPLY[name]="$(printf '%q' "${COMPREPLY[name]}")"

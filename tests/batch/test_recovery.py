@@ -15,6 +15,7 @@ from svc_async.errors import (
     ErrorDetail,
     Sent,
     TimedOut,
+    TransportError,
     UnexpectedAnswer,
     UsageCapExceeded,
 )
@@ -196,6 +197,20 @@ async def test_a_final_refusal_stops_the_job_and_loses_no_row(
     assert (report.accepted, report.failed, report.requests) == (2500, 0, 2)
     assert report.pending == report.read - 2500
     assert adds_up(report)
+
+
+async def test_a_certificate_that_is_refused_stops_the_job_and_loses_no_row(
+    users: AudienceUsers, service: FakeService
+) -> None:
+    refused = TransportError("certificate verification failed (certificate has expired)", sent=Sent.NO)
+    refused.repeatable = False
+    service.script[2] = refused
+
+    with pytest.raises(BatchError, check=because(TransportError, repeatable=False)) as caught:
+        await users.upload(make_members(10_000), users_per_operation=1, concurrency=1)
+
+    report: Report = caught.value.report
+    assert (report.accepted, report.failed, report.pending) == (2500, 0, report.read - 2500)
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8])
