@@ -411,7 +411,7 @@ def test_a_new_profile_is_read_as_it_was_written(name: str) -> None:
 
 def test_only_the_user_can_read_the_file() -> None:
     write(PROFILE)
-    profiles.default_path().chmod(0o644)
+    profiles.default_path().chmod(0o604)  # what a group may do is kept
     profiles.write("mine", SETTINGS)
 
     assert profiles.default_path().stat().st_mode & 0o777 == 0o600
