@@ -195,7 +195,7 @@ def make_world(postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch) 
 
 def refuse_dead(world: World, connect: Callable[..., Any]) -> Callable[..., Any]:
     @asynccontextmanager
-    async def refuse(database: Database) -> AsyncGenerator[Any]:
+    async def refuse(database: Database, **how: Any) -> AsyncGenerator[Any]:
         if database in world.dead:
             raise StateUnavailable(database.name, "the process is dead")
         machine = world.machines.get(database)
@@ -203,7 +203,7 @@ def refuse_dead(world: World, connect: Callable[..., Any]) -> Callable[..., Any]
             await machine.awake.wait()
         world.connections += 1
         try:
-            async with connect(database) as connection:
+            async with connect(database, **how) as connection:
                 yield connection
         finally:
             world.connections -= 1
