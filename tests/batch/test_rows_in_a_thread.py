@@ -9,9 +9,11 @@ from contextlib import closing
 from contextvars import ContextVar
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 
+from svc_async.batch.packing.batch import Limits
 from svc_async.errors import BatchError, Hint, WrongState
 from svc_async.lists.audience_users import AudienceUsers
 from svc_async.sources.rows import from_arrow, from_cursor
@@ -179,7 +181,7 @@ async def test_a_job_that_ends_early_closes_the_generator_in_its_thread(
     service.always = make_error(403)
     source = read()
     with pytest.raises(BatchError):
-        await users.upload(source)
+        await attrs.evolve(users, limits=Limits(operations=4)).upload(source, users_per_operation=1)
     assert threads[-2:] == [0, threads[0]]
     assert threading.get_ident() not in threads
 
