@@ -33,16 +33,24 @@ async def iterate_in_thread(items: Generator[T, None, None]) -> AsyncGenerator[T
     that thread as well, after the item in progress.
     """
     loop, context, end = asyncio.get_running_loop(), copy_context(), object()
-    with ThreadPoolExecutor(1, thread_name_prefix="svc_async-rows") as thread:
-        run = partial(loop.run_in_executor, thread)
-        read = partial(context.run, next, items, end)
-        ahead: asyncio.Future[Any] = run(read)
+
+    def read() -> tuple[Any, Exception | None]:
         try:
-            while (item := await complete(ahead)) is not end:
-                ahead = run(read)
-                yield item
+            return context.run(next, items, end), None
+        except Exception as error:  # noqa: BLE001 - a future would replace some, such as a TimeoutError, by new ones
+            return end, error
+
+    with ThreadPoolExecutor(1, thread_name_prefix="svc_async-rows") as thread:
+        ahead = loop.run_in_executor(thread, read)
+        try:
+            while (result := await complete(ahead))[0] is not end:
+                ahead = loop.run_in_executor(thread, read)
+                yield result[0]
+            if result[1] is not None:
+                raise result[1]
         finally:
-            await complete(asyncio.gather(ahead, run(partial(context.run, items.close)), return_exceptions=True))
+            close = loop.run_in_executor(thread, partial(context.run, items.close))
+            await complete(asyncio.gather(ahead, close, return_exceptions=True))
 
 
 async def complete(work: Awaitable[T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:

@@ -86,7 +86,7 @@ async def test_a_list_of_failures_and_a_state_are_withdrawn_from_other_users(
         modes = [(work / name).stat().st_mode & 0o777 for name in ("state", "bad")]
         (work / "state").chmod(0o666)
         (work / "bad").chmod(0o666)
-    assert modes == [0o600 | 0o060, 0o600]
+    assert modes == [0o600 | 0o060] * 2
 
 
 async def test_saved_deliveries(work: Path, command: Command, sandbox: Sandbox) -> None:
