@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import attrs
 import pytest
@@ -149,6 +150,17 @@ async def test_a_transaction_is_done_whole_or_not_at_all(place: Place, count: in
             await writer.delete("a")
         await store.shrink()
         assert (await store.list_numbers("a"), await store.list_numbers("b")) == ([], [1])
+
+
+@pytest.mark.parametrize("shrinks", [True, False])
+async def test_what_was_deleted_leaves_the_file(tmp_path: Path, shrinks: bool) -> None:
+    path = tmp_path / "ledger"
+    place = Place(FileLocation(path, attrs.evolve(FORMAT, shrinks=shrinks)), AsyncMock())
+    async with take_up(place) as store:
+        await store.commit({("a", number): encode(bytes(1_000)) for number in range(500)})
+        await store.commit({("a", number): None for number in range(490)})
+        await store.shrink()
+    assert path.stat().st_size < 50_000
 
 
 async def test_whoever_cannot_begin_changes_nothing(place: Place) -> None:

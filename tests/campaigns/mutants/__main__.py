@@ -39,7 +39,7 @@ _TESTS: Mapping[str, Sequence[str]] = {
     "platform": ("tests/platform", *_CALLS),
     "profiles": ("tests/engine", "tests/cli"),
     "state": ("tests/state", "tests/webhooks/test_shared_events.py"),
-    "store": ("tests/store", "tests/batch", "tests/state", "tests/sync"),
+    "store": ("tests/store", "tests/state"),
     "telemetry": ("tests/monitoring",),
     "users": ("tests/users", "tests/lists", "tests/sources"),
     "wiring": ("tests/engine",),
