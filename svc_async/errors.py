@@ -497,7 +497,7 @@ class Unauthorized(ApiError):
         """Say in the message that the clocks differ by a number of seconds."""
         self.clock_difference = difference
         amount, direction = timedelta(seconds=round(abs(difference))), "behind" if difference > 0 else "ahead of"
-        self.args = (f"{self.args[0]}; the clock of this machine is {amount} {direction} that of the service",)
+        self.args = (f"{self.args[0]}; the clock of this machine is {amount} {direction} the service's clock",)
 
 
 class Forbidden(ApiError):

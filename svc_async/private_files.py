@@ -58,7 +58,7 @@ __all__ = [
 
 _MODE = 0o600
 _KEPT = 0o770
-"""What stays of the mode of a file that all users can open."""
+"""The permissions that a file keeps when it is withdrawn from all users."""
 _TRIED = bytes(65_536)
 """What `check_replaceable` writes: about as much as a report has."""
 _SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # Windows has neither

@@ -37,7 +37,7 @@ _log = logging.getLogger("svc_async")
 class SigningClock:
     """The clock of all signatures of a session and of those made of it.
 
-    It is that of this machine until a service refuses that time, and then that of the service.
+    It shows the time of this machine until a service refuses that time, and the time of the service from then on.
 
     Attributes:
         ahead: the seconds that it is ahead of this machine.

@@ -78,28 +78,29 @@ def _close_last(slices: Generator[T, None, None], source: Iterable[object]) -> G
 
 
 def _slice_columns(batches: Iterable[object], size: int) -> Generator[Sequence[Any], None, None]:
-    slicer = ColumnSlicer(size)
+    slicer, failure = ColumnSlicer(size), None
     try:
         for batch in batches:
             yield from slicer.cut(batch)
-    except Exception:
-        yield from slicer.finish()
-        raise
+    except Exception as error:  # noqa: BLE001 - whatever a source may raise
+        failure = error
     yield from slicer.finish()
+    if failure is not None:
+        raise failure
 
 
 async def _slice_columns_async(batches: AsyncIterable[object], size: int) -> AsyncGenerator[Sequence[Any], None]:
-    slicer = ColumnSlicer(size)
+    slicer, failure = ColumnSlicer(size), None
     try:
         async for batch in batches:
             for part in slicer.cut(batch):
                 yield part
-    except Exception:
-        for part in slicer.finish():
-            yield part
-        raise
+    except Exception as error:  # noqa: BLE001 - likewise
+        failure = error
     for part in slicer.finish():
         yield part
+    if failure is not None:
+        raise failure
 
 
 def _slice(rows: Iterable[T], size: int) -> Generator[Sequence[T], None, None]:
@@ -123,15 +124,16 @@ def _slice(rows: Iterable[T], size: int) -> Generator[Sequence[T], None, None]:
 
 async def _slice_async(rows: AsyncIterable[T], size: int) -> AsyncGenerator[Sequence[T], None]:
     part: list[T] = []
+    failure: Exception | None = None
     try:
         async for row in rows:
             part.append(row)
             if len(part) == size:
                 yield part
                 part = []
-    except Exception:
-        if part:
-            yield part
-        raise
+    except Exception as error:  # noqa: BLE001 - likewise
+        failure = error
     if part:
         yield part
+    if failure is not None:
+        raise failure

@@ -174,10 +174,10 @@ def _name_state(name: str) -> Path:
 
 
 def _find_state(name: str) -> str | None:
-    """Return the path of a state in the folder of this user; None if there is none."""
+    """Return the path of a state in the folder of this user, if the file exists."""
     try:
         path = _name_state(name)
-    except UnusableFile:  # there is no home folder
+    except UnusableFile:  # this user has no home folder
         return None
     with report_os_error("state", path, "cannot be read"):
         return str(path) if path.exists() else None

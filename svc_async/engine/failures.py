@@ -1,4 +1,4 @@
-"""What an exchange has failed by: one table, from what aiohttp, the system and OpenSSL say to a reason.
+"""Names the reason why an exchange failed, by one table of what aiohttp, the system and OpenSSL report.
 
 A reason has no URL, header or byte of an answer, and the cause that is kept no frame: aiohttp's messages quote these.
 """
@@ -64,7 +64,7 @@ _find_encoding = re.compile(r"Can not decode content-encoding: ([\w-]+)").match
 
 
 def describe_failure(error: BaseException, *, sent: Sent, is_proxied: bool) -> TransportError:
-    """Return the error that says what an exchange has failed by; the cause is what the system or OpenSSL said.
+    """Return the error that says why an exchange failed; its cause is what the system or OpenSSL said.
 
     Args:
         error: what aiohttp raised; no timeout.

@@ -23,8 +23,7 @@ from svc_async.cancellation import in_thread
 from svc_async.errors import InvalidArgument
 from svc_async.sources.detect import open_feed
 from svc_async.sources.product_attributes import PRODUCT_KEYS, PRODUCTS, UnparsedRow, read_id
-from svc_async.sources.rows import ArrowTable, from_arrow, products_from_arrow
-from svc_async.sources.source import ReplayableRows, SlicedRows
+from svc_async.sources.rows import ArrowTable, from_arrow, products_from_arrow, replay_as
 from svc_async.users.names import quote_name
 from svc_async.users.packed import PLAIN, TextUsers
 from svc_async.users.tables import Columns
@@ -157,8 +156,7 @@ def read_keys(keys: object, slice_size: int) -> RowSource:
 @asynccontextmanager
 async def _open_keys(table: ArrowTable) -> AsyncGenerator[Iterable[str]]:
     columns = await in_thread(partial(from_arrow, table, vocabulary=PRODUCT_KEYS))
-    read = partial(_read_column, columns)
-    yield SlicedRows(read(), blocks=True) if isinstance(table, Iterator) else ReplayableRows(read, blocks=True)
+    yield replay_as(table, partial(_read_column, columns))
 
 
 def _check_first_key(key: object) -> None:

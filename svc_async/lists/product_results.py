@@ -141,13 +141,10 @@ class Deletions(_CatalogDestination):
 
     def evaluate(self, answer: ProductDeleteResults, batch: Batch) -> Verdict:
         """Return which keys the service refused, and of which it says nothing."""
-        failed = {
-            key: reason
-            for result in answer.delete_products
-            if (failed_keys := _find_failed_keys(result))
-            for reason in [_join_reasons(result.message)]
-            for key in failed_keys
-        }
+        failed: dict[str, ErrorDetail] = {}
+        for result in answer.delete_products:
+            if keys_of_result := _find_failed_keys(result):
+                failed |= dict.fromkeys(keys_of_result, _join_reasons(result.message))
         deleted = {result.product_key for result in answer.delete_products if not result.failed_product_key}
         contradictory = deleted & failed.keys()
         keys = list(enumerate(_decode(batch)))

@@ -1,8 +1,8 @@
 """Tables: of a database cursor, of Arrow or any iterable of rows."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import iscoroutinefunction
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import attrs
 
@@ -17,7 +17,9 @@ from svc_async.users.names import USERS, VOCABULARY, Vocabulary
 from svc_async.users.tables import Columns, Rows
 from svc_async.value_rules import TEXT_BY_TEXT, TEXTS, ValueRule, or_none
 
-__all__ = ["ArrowTable", "from_arrow", "from_cursor", "from_rows", "products_from_arrow"]
+__all__ = ["ArrowTable", "from_arrow", "from_cursor", "from_rows", "products_from_arrow", "replay_as"]
+
+T = TypeVar("T")
 
 _NAMES = ValueRule(
     lambda names: TEXTS.accepts(names) and not isinstance(names, Mapping | set | frozenset), "a sequence of strings"
@@ -149,6 +151,11 @@ def products_from_arrow(
         for batch in batches:
             yield parse_products(columns.names, zip(*batch, strict=True))
 
+    return replay_as(table, read)
+
+
+def replay_as(table: ArrowTable, read: Callable[[], Iterator[Iterable[T]]]) -> ReplayableRows[T] | SlicedRows[T]:
+    """Return the rows that a function reads of a table: once if the table is an iterator, else any number of times."""
     return SlicedRows(read(), blocks=True) if isinstance(table, Iterator) else ReplayableRows(read, blocks=True)
 
 

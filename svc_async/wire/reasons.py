@@ -125,13 +125,13 @@ def _problem_name(problem: Mapping[str, Any]) -> str:
 
 
 _MOST_TEXT = 16_384
-"""Bytes of a body that is no JSON that are looked at."""
+"""Bytes that are read of a body that is not JSON."""
 _MARKED = re.compile(r"<(?:title|h1|message)\b[^<>]{0,200}>([^<]{1,1000})", re.IGNORECASE)
 _ILLEGIBLE = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd]")
 
 
 def read_text(body: bytes, content_type: str) -> str:
-    """Return what a body says that is no JSON: the title of a page, the message of an XML document, or plain text."""
+    """Return the words of a body that is not JSON: the title of a page, the message of XML, or plain text."""
     kind = content_type.partition(";")[0].strip().lower()
     text = body[:_MOST_TEXT].decode("utf-8-sig", "replace").strip()
     if _ILLEGIBLE.search(text) or text.startswith(("{", "[")) or text == "null":

@@ -46,7 +46,7 @@ RUNNING_SANDBOX = "SVC_BASE_URL if that is http://, else http://127.0.0.1:8765"
 STORED_PROFILE = {"profile": 'SVC_PROFILE, or "default"', **JSON}
 STATE = {"state-url": "state_url of the profile, or SVC_STATE_URL", "profile": "", "embedded": "", **JSON}
 
-CHANGE = {**AUDIENCE, **JOURNAL, **CLUSTER, "state": "that of a sync, if there is one"}
+CHANGE = {**AUDIENCE, **JOURNAL, **CLUSTER, "state": "the one that a sync has made, if any"}
 COMMANDS = {
     "accounts list": PROFILE,
     "audience upload": {**CHANGE, "effective-at": "now", "expires-at": "13 months from now"},

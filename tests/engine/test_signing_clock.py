@@ -96,5 +96,5 @@ async def test_without_tls_the_difference_is_said_and_nothing_is_corrected() -> 
             with pytest.raises(Unauthorized) as caught:
                 await session.accounts.get(sandbox.account_id)
             assert caught.value.clock_difference == pytest.approx(1_200, abs=5)
-            assert "behind that of the service" in str(caught.value)
+            assert "behind the service's clock" in str(caught.value)
         assert list_statuses(sandbox) == [401, 401]

@@ -53,7 +53,7 @@ def upload(
         account: The ad account. Required without --sandbox.
         audience: The custom audience. The ads manager of the platform, where it is made, shows the id; a sandbox has
             1nmth. Required without --sandbox.
-        state: Note what is sent in this state of the audience's syncs. [default: that of a sync, if there is one]
+        state: The state of its syncs, in which what is sent is noted. [default: the one that a sync has made, if any]
         effective_at: When the users become members, in ISO 8601 with a time zone. [default: now]
         expires_at: When they cease to be members. [default: 13 months from now]
     """
@@ -93,7 +93,7 @@ def remove(
         account: The ad account. Required without --sandbox.
         audience: The custom audience. The ads manager of the platform, where it is made, shows the id; a sandbox has
             1nmth. Required without --sandbox.
-        state: Note what is sent in this state of the audience's syncs. [default: that of a sync, if there is one]
+        state: The state of its syncs, in which what is sent is noted. [default: the one that a sync has made, if any]
     """
     job = Job(
         target=TargetSpec(kind="audience", account_id=account, list_id=audience),
