@@ -83,6 +83,7 @@ def test_a_sync_that_is_tried_with_a_misspelt_option_is_not_told_that_it_has_non
         ],
     ),
 )
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_path_that_cannot_be_written_is_refused_with_what_to_change(
     command: Command, people: Path, target: tuple[str, ...], options: tuple[str, ...], parameter: str
 ) -> None:
@@ -120,6 +121,7 @@ async def test_a_value_of_a_wrong_file_is_not_printed(
     assert not [part for part in ("0a0a", "example.org") if part in ended.out + ended.err]
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_key_that_another_column_has_is_not_proposed(
     command: Command, people: Path, target: tuple[str, ...]
 ) -> None:
@@ -138,6 +140,7 @@ async def test_a_call_that_the_host_does_not_have_is_answered_with_the_hosts(com
     assert "SVC_BASE_URL" in ended.err
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_the_journals_of_a_folder_are_listed(command: Command, people: Path, target: tuple[str, ...]) -> None:
     await command("audience", "upload", people.name, *target, "--journals", "nights")
     (people.parent / "nights" / "other.journal").write_text("no journal")

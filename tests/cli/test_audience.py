@@ -66,6 +66,7 @@ def assert_nothing_private(ended: Ended, sandbox: Sandbox, *more: str) -> None:
 # --- uploads and removals
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_messy_file_becomes_an_audience(command: Command, sandbox: Sandbox, messy: Path) -> None:
     ended = await command("audience", "upload", messy, *target(sandbox), "--map", "notes=-")
     assert ended.code == 5
@@ -81,6 +82,7 @@ async def test_a_messy_file_becomes_an_audience(command: Command, sandbox: Sandb
     ]
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_failures_are_listed_by_line_and_reason_and_never_by_value(
     command: Command, sandbox: Sandbox, messy: Path, tmp_path: Path
 ) -> None:
@@ -99,6 +101,7 @@ async def test_failures_are_listed_by_line_and_reason_and_never_by_value(
     assert_nothing_private(ended, sandbox, content)
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_json_is_one_object_and_all_that_is_said(command: Command, sandbox: Sandbox, messy: Path) -> None:
     ended = await command("audience", "upload", messy, *target(sandbox), "--map", "*=-", "--json")
     report = ended.result

@@ -47,6 +47,7 @@ async def log_in(folder: Path, sandbox: Sandbox, *arguments: str) -> Ended:
     return await login.wait(f"{sandbox.approve(await login.token())}\n".encode())
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_user_logs_in_by_pin_works_and_logs_out(sandbox: Sandbox, tmp_path: Path) -> None:
     ended = await log_in(tmp_path, sandbox, "--profile", "mine")
     assert (ended.code, ended.out) == (0, "")

@@ -29,6 +29,7 @@ async def list_keys(sandbox: Sandbox, catalog: str) -> dict[str, str | None]:
         return {product.id: product.product_key async for product in session.product_catalog(catalog).products.list()}
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_feed_becomes_a_catalog_and_goes_again(
     command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_feed_may_be_in_json_lines(call: Call, here: Path) -> None:
     assert (ended.code, ended.result["accepted"]) == (0, 1)
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_sync_makes_the_catalog_equal_to_the_feed(
     command: Command, sandbox: Sandbox, catalog: str, tmp_path: Path
 ) -> None:

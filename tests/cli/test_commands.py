@@ -151,6 +151,7 @@ async def get_status(url: str, host: str) -> int:
         return response.status
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_sandbox_prints_what_a_shell_needs(tmp_path: Path) -> None:
     running = await Command(tmp_path, {}).start("sandbox", "--port", "0")
     lines = [await running.line() for _ in range(12)]

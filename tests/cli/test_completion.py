@@ -159,6 +159,7 @@ COMPINIT = {
 """Lines of ~/.zshrc, and whether they run it."""
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 def test_compinit_is_asked_for_only_where_it_does_not_run(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:

@@ -10,12 +10,14 @@ from tests.support.command import Call
 QUICKLY = ("--quarantine", "0.001")
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 def test_the_demo_shows_that_the_sandbox_holds_what_the_file_says(call: Call) -> None:
     ended = call("demo", "--rows", "2000", *QUICKLY)
     assert (ended.code, ended.out != "") == (0, True)
     assert "@" not in ended.out + ended.err
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 def test_the_demo_as_one_object(call: Call) -> None:
     ended = call("demo", "--rows", "2000", "--json", *QUICKLY)
     result = ended.result

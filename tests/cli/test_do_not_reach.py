@@ -8,6 +8,7 @@ from tests.support.command import Call, Command
 USERS = "*/do_not_reach_lists/*/users"
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_users_are_added_to_a_list_and_removed(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("email,phone\na@example.org,\n,+4930123456\nnobody,\n")
     target = ("--account", sandbox.account_id, "--list", "dnr7k1")
@@ -21,6 +22,7 @@ async def test_users_are_added_to_a_list_and_removed(command: Command, sandbox: 
     assert sandbox.requests.count(USERS) == 2
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_list_keeps_a_journal_of_its_own_work(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("email\na@example.org\n")
     job = ("people.csv", "--account", sandbox.account_id, "--list", "dnr7k1", "--journal", "job.journal")

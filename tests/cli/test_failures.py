@@ -38,6 +38,7 @@ def listed(people: Path, audience_id: str = "1nmth", operation: str = "upload") 
     return Path(f"{people}.audience-{audience_id}.{operation}.failures.csv")
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_what_a_run_leaves_beside_its_file_is_no_source(
     command: Command, sandbox: Sandbox, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ async def test_a_run_that_does_nothing_leaves_the_last_list(command: Command, sa
     assert not [*people.parent.glob("*.new")]
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_list_that_cannot_be_written_keeps_no_summary_from_being_printed(
     command: Command, sandbox: Sandbox, people: Path
 ) -> None:

@@ -79,6 +79,7 @@ def read_list(path: Path) -> Sequence[tuple[str, ...]]:
 # --- the same command again
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_killed_upload_resumes_and_then_reports_that_it_is_finished(
     command: Command, sandbox: Sandbox, people: Path, tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ async def test_a_killed_upload_resumes_and_then_reports_that_it_is_finished(
     assert not JournalRecord.read(tmp_path / "job.journal").spool_begun
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_signal_says_how_to_go_on(command: Command, sandbox: Sandbox, people: Path) -> None:
     del people
     hang(sandbox, 2)
@@ -227,6 +229,7 @@ async def test_a_changed_file_is_refused_and_nothing_is_sent(command: Command, s
     assert (await command(*upload(sandbox))).code == 2
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_journal_of_another_job_is_refused(command: Command, sandbox: Sandbox, people: Path) -> None:
     del people
     assert (await command(*upload(sandbox))).code == 5

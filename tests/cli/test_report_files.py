@@ -80,6 +80,7 @@ def test_a_report_says_where_it_is(call: Call, here: Path) -> None:
     )
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_the_report_of_a_journal_says_where_it_is(command: Command, sandbox: Sandbox, tmp_path: Path) -> None:
     write(tmp_path)
     target = ("--account", sandbox.account_id, "--audience", sandbox.audience_id)
@@ -116,6 +117,7 @@ async def test_a_report_that_cannot_be_written_is_refused_before_anything_is_sen
     assert not (tmp_path / "new.html").exists()
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_the_report_of_a_journal_that_cannot_be_written(
     command: Command, sandbox: Sandbox, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ async def write_hostile_names(url: str) -> None:
     await connection.close()
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 def test_a_state_is_made_checked_and_pruned(call: Call, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SVC_STATE_URL", database)
     missing = call("state", "check", "--json")

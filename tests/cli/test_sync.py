@@ -34,6 +34,7 @@ def count_members(sandbox: Sandbox) -> int:
     return len(sandbox.audience(sandbox.audience_id).users)
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_the_second_sync_sends_what_changed(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ async def test_the_second_sync_sends_what_changed(
     ),
     ids=["failures", "failures by name", "state by name", "state"],
 )
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_second_sync_at_the_same_time_ends_with_code_1(
     command: Command,
     sandbox: Sandbox,
@@ -188,6 +190,7 @@ async def test_a_sync_that_was_killed_is_taken_up_again(
     assert count_members(sandbox) == 90
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_a_folder_of_states_that_cannot_be_created_is_named(
     command: Command, sandbox: Sandbox, people: Callable[[range], Path], tmp_path: Path
 ) -> None:

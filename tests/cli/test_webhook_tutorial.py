@@ -17,6 +17,7 @@ PAGE = (ROOT / "docs" / "tutorial-webhooks.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^svc-async (.*)$", PAGE, re.MULTILINE)
 
 
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_the_commands_of_the_page_bring_an_event_to_a_receiver(tmp_path: Path, unused_tcp_port: int) -> None:
     serve, listen, register, trigger = (
         shlex.split(line.partition(" > ")[0].replace("9000", str(unused_tcp_port))) for line in LINES

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from svc_async import Endpoints, Session, UserCredentials
 from svc_async.sandbox import Sandbox
 from svc_async.state import SharedState
@@ -39,6 +41,7 @@ async def test_what_was_written_is_found(postgres_url: str, schema: str) -> None
         assert await find(state, "a@example.test", "+4930", "b@example.test") == ["a@example.test", "+4930"]
 
 
+@pytest.mark.long("several processes or connections share a database")
 async def test_no_token_and_no_identifier_is_stored(postgres_url: str, schema: str) -> None:
     async with Sandbox() as sandbox, SharedState.open(postgres_url, schema=schema) as state:
         credentials = UserCredentials(**sandbox.credentials)

@@ -128,6 +128,7 @@ async def test_a_catalog_is_equal_to_its_feed_after_a_sync_was_cut_off(
     assert (await shop.sync("csv", ABSENT)).plan.unchanged == 20
 
 
+@pytest.mark.long("runs several syncs")
 async def test_the_same_products_are_unchanged_in_any_form(shop: Shop) -> None:
     assert (await shop.sync("csv", ABSENT)).sent.accepted == 20
     for form in FORMS:
