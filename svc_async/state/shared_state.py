@@ -63,8 +63,8 @@ class SharedState(SharedSyncs):
 
         Args:
             url: `postgresql://user:password@host:port/database`; by default, the variable `SVC_STATE_URL`. The query
-                may hold the settings of TLS that libpq has: `?sslmode=verify-full&sslrootcert=/etc/ssl/db.pem`. Another
-                machine must offer TLS, unless `sslmode` says otherwise.
+                may hold the settings of TLS that libpq has: `?sslmode=verify-full&sslrootcert=/etc/ssl/db.pem`. A
+                server must offer TLS, unless it is reached by a socket or `sslmode` is `disable`.
             schema: the schema of the tables; states in different schemas share nothing.
             migrate: create or update the tables. Without it, the role needs no right to create any, and tables of an
                 earlier version are refused.

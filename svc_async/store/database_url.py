@@ -4,13 +4,13 @@ import getpass
 import os
 import re
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import attrs
 
 from svc_async.errors import InvalidArgument
 from svc_async.printable import clean
-from svc_async.value_rules import TEXT, is_loopback
+from svc_async.value_rules import TEXT
 
 __all__ = ["DatabaseUrl"]
 
@@ -27,7 +27,8 @@ _SETTINGS = (
     *("target_session_attrs", "krbsrvname", "gsslib", "application_name", "options"),
 )
 """Those of libpq that the oldest supported driver takes; others it would send to the server, which refuses them."""
-_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_MODES = ("disable", "require", "verify-ca", "verify-full")
+"""Not `allow` and `prefer`: they send the password in the clear to whoever asks for it."""
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _ROOT = "~/.postgresql/root.crt"
 _KNOWN_ELSEWHERE = (
@@ -85,26 +86,16 @@ class DatabaseUrl:
         return None
 
     def choose_sslmode(self) -> str | None:
-        """Return the `sslmode` that the driver gets: `require`, off this machine, where nobody names another.
+        """Return the `sslmode` that the driver gets: `require` where nobody names another; None for the one named.
 
-        The driver's own choice, `prefer`, sends the password in the clear to whoever asks for it.
+        Other users of this machine may listen on its addresses, too. A socket has no TLS, whatever this says.
         """
-        parts = urlsplit(self._text)
-        settings = parse_qs(parts.query)
-        if "sslmode" in settings or "PGSSLMODE" in os.environ:
-            return None
-        named = unquote(parts.netloc.rpartition("@")[2])
-        hosts = ",".join([named, *settings.get("host", ())]).strip(",") or os.environ.get("PGHOST", "")
-        return None if all(map(_is_here, filter(None, hosts.split(",")))) else "require"
+        is_named = "sslmode" in parse_qs(urlsplit(self._text).query) or os.environ.get("PGSSLMODE") in _MODES
+        return None if is_named else "require"
 
     def reveal(self) -> str:
         """Return the text, with the password."""
         return self._text
-
-
-def _is_here(host: str) -> bool:
-    """Return whether a host, with or without a port, is a socket or this machine."""
-    return host.startswith("/") or is_loopback(host[1:].partition("]")[0] if host[0] == "[" else host.partition(":")[0])
 
 
 def _find_user() -> str | None:

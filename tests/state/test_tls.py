@@ -126,8 +126,9 @@ async def curious() -> AsyncIterator[tuple[int, list[bytes]]]:
         ("postgresql://me:hush@0.0.0.0:{port}/a", {}, False),
         ("postgresql://me:hush@/a?host=0.0.0.0&port={port}", {}, False),
         ("postgresql://me:hush@/a?port={port}", {"PGHOST": "0.0.0.0"}, False),  # noqa: S104 - nothing is bound
-        ("postgresql://me:hush@127.0.0.1:{port}/a", {}, True),
-        ("postgresql://me:hush@0.0.0.0:{port}/a?sslmode=prefer", {}, True),
+        ("postgresql://me:hush@127.0.0.1:{port}/a", {}, False),
+        ("postgresql://me:hush@127.0.0.1:{port}/a", {"PGSSLMODE": "prefer"}, False),
+        ("postgresql://me:hush@127.0.0.1:{port}/a?sslmode=disable", {}, True),
         ("postgresql://me:hush@127.0.0.1,0.0.0.0/a?port={port}", {}, False),
         ("postgresql://me:hush@0%2E0.0.0:{port}/a", {}, False),
         ("postgresql://me:hush@[::ffff:127.0.0.1]:{port}/a", {}, False),
@@ -135,7 +136,7 @@ async def curious() -> AsyncIterator[tuple[int, list[bytes]]]:
         ("postgresql://me:hush@0.0.0.0:{port}/a?sslmode=require", {"PGSSLMODE": "disable"}, False),
     ],
 )
-async def test_another_machine_is_told_no_password_in_the_clear_unless_sslmode_says_so(
+async def test_no_server_is_told_a_password_in_the_clear_unless_sslmode_says_so(
     url: str,
     environment: dict[str, str],
     is_told: bool,
@@ -164,6 +165,7 @@ async def test_another_machine_with_tls_needs_no_setting(port: int, schema: str)
     ("setting", "name"),
     [
         ("sslmode=hush", "sslmode"),
+        ("sslmode=prefer", "sslmode"),
         ("sslmode=verify-full&sslrootcert=/hush/ca.pem", "sslrootcert"),
         ("sslmode=require&sslcert=/hush/a.pem", "sslcert"),
         ("sslmode=verify-ca", "sslrootcert"),
