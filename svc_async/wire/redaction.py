@@ -33,16 +33,18 @@ _MOST_FIELDS = 100
 
 @attrs.frozen
 class Secrets:
-    """What is removed; the longest first, since one secret may be a part of another."""
+    """The secrets of a call, each after the part of it that nothing escapes.
 
-    _texts: Sequence[str] = attrs.field(repr=False)
+    The longest come first, since one may be a part of another.
+    """
+
+    _secrets: Sequence[tuple[bytes, str]] = attrs.field(repr=False)
 
     def hide(self, text: bytes) -> bytes:
         """Return a text without the secrets, however they are escaped in it."""
-        for secret in self._texts:
-            # Only what has the part that nothing escapes is searched for the whole: to compile the pattern takes
-            # milliseconds, and to search a MiB tenths of a second.
-            if _find_part(secret) in text:
+        for part, secret in self._secrets:
+            # To compile the pattern of the whole takes milliseconds, and to search a MiB for it tenths of a second.
+            if part in text:
                 text = re.sub(b"".join(map(_match, secret)), _REMOVED, text)
         return text
 
@@ -75,7 +77,7 @@ def find_secrets(authorization: str, query: Iterable[tuple[str, str]] = (), form
         pairs += re.findall(r'(\w+)="([^"]*)"', rest)
     values += (value for name, value in pairs if name in _NAMES)
     found = {form for value in values for form in (value, unquote(value)) if len(form) >= _SHORTEST}
-    return Secrets(sorted(found, key=len, reverse=True))
+    return Secrets([(_find_part(each), each) for each in sorted(found, key=len, reverse=True)])
 
 
 def _find_part(secret: str) -> bytes:

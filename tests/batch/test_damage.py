@@ -97,7 +97,7 @@ async def test_a_flipped_bit_in_a_journal_is_reported_or_changes_nothing(
     assert found > 0 or flips < 25, "most of the file is in use"
 
 
-@pytest.mark.long("runs several jobs")
+@pytest.mark.long("opens twenty damaged journals")
 async def test_a_flipped_bit_in_a_spooled_row_is_always_reported(tmp_path: Path) -> None:
     path, dice = tmp_path / "job.journal", random.Random(1)
     service, _ = await prepare(path, finished=False, spooled=True)

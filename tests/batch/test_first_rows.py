@@ -117,7 +117,7 @@ async def refuse_members(account: AccountHandle, sandbox: Sandbox, state: Path, 
     assert sandbox.requests.count("*/users") == 0
 
 
-@pytest.mark.long("runs several jobs")
+@pytest.mark.long("runs several jobs for each form of a row")
 async def test_a_member_that_is_no_mapping(
     subtests: pytest.Subtests, account: AccountHandle, sandbox: Sandbox, tmp_path: Path
 ) -> None:
@@ -211,7 +211,6 @@ async def connection(postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
 QUERY = "SELECT 'user' || n || '@example.org' AS email, NULL AS phone_number FROM generate_series(1, 1500) n ORDER BY n"
 
 
-@pytest.mark.long("runs several jobs")
 async def test_rows_of_a_cursor_of_asyncpg(
     connection: asyncpg.Connection, account: AccountHandle, sandbox: Sandbox
 ) -> None:

@@ -164,7 +164,7 @@ async def test_no_more_than_a_slice_is_read_ahead(users: AudienceUsers) -> None:
     assert max(ahead) <= 2 * SLICE_ROWS
 
 
-@pytest.mark.long("runs several jobs")
+@pytest.mark.long("a thread reads whole slices of a generator without an end")
 async def test_a_job_that_ends_early_closes_the_generator_in_its_thread(
     users: AudienceUsers, service: FakeService
 ) -> None:

@@ -25,7 +25,7 @@ from tests.support.journaled_uploads import Row, create_users, find_expected, ma
 from tests.support.journals import execute, list_spooled, read_record
 
 
-@pytest.mark.long("runs several jobs")
+@pytest.mark.long("spools a row of five megabytes")
 async def test_an_iterator_is_spooled_and_read_from_there(journal: JournalLocation) -> None:
     service = FakeService()
     service.script[3] = make_error(403)

@@ -26,7 +26,7 @@ def find_given() -> frozenset[str]:
     )
 
 
-@pytest.mark.long("runs commands, each of which takes a tenth of a second")
+@pytest.mark.long("parses each module of the package")
 def test_each_hint_is_given_by_the_library() -> None:
     assert find_given() == {hint.name for hint in Hint}
 

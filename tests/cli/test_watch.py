@@ -109,7 +109,6 @@ async def test_no_other_site_is_answered(watched: tuple[Running, str]) -> None:
             assert answer.status == 200
 
 
-@pytest.mark.long("runs commands, each of which takes a tenth of a second")
 async def test_it_ends_when_it_is_told(command: Command, upload: Running) -> None:
     del upload
     running = await command.start("job", "watch", "job.journal")

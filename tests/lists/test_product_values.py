@@ -86,7 +86,7 @@ async def test_a_mapping_is_what_its_values_say(subtests: pytest.Subtests, valid
             assert shop.held[expected["id"]] == expected
 
 
-@pytest.mark.long("runs several jobs")
+@pytest.mark.long("runs two jobs for each value")
 async def test_a_file_has_the_products_of_mappings_with_its_values(subtests: pytest.Subtests, tmp_path: Path) -> None:
     for name, written, sent in TEXTS + OF_JSON:
         with subtests.test(name, value=written):

@@ -364,7 +364,7 @@ async def test_one_job_at_a_time_and_none_of_them_sends_a_check(v2: V2Client, ho
     assert len(hook.queries) == checks
 
 
-@pytest.mark.long("sends hundreds of requests")
+@pytest.mark.long("makes the history of a webhook")
 async def test_a_job_whose_webhook_becomes_invalid_is_recorded_as_dropped(
     v2: V2Client, hook: RecordingReceiver
 ) -> None:

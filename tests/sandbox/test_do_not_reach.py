@@ -100,7 +100,6 @@ async def test_the_body_is_an_array_of_operations(raw: RawClient, subtests: pyte
 
 
 @pytest.mark.rule("DNR-01b", "ERR-04")
-@pytest.mark.long("sends hundreds of requests")
 async def test_a_group_has_up_to_2500_operations_and_5000000_bytes(raw: RawClient) -> None:
     group = [make_update({"email": [H]})] * 2501
     got = await send(raw, group)

@@ -365,7 +365,7 @@ def test_the_calls_that_a_fault_can_strike_are_those_of_the_service(calls: Calls
 
 
 @given(st.text(alphabet="/a*?bu", max_size=12), st.text(alphabet="ab", min_size=1, max_size=3))
-@pytest.mark.long("sends hundreds of requests")
+@pytest.mark.long("tries a hundred examples")
 def test_a_pattern_that_selects_a_call_is_never_refused(pattern: str, id_: str) -> None:
     calls = Calls("x", "x", ("GET",), ("/a/{id}/b",))
     for path in (f"/ads/a/{id_}/b", f"/ads-sandbox/a/{id_}/b"):

@@ -231,7 +231,7 @@ def decide(rule: Any, true: frozenset[str]) -> bool:
 
 
 @given(_RULES)
-@pytest.mark.long("sends hundreds of requests")
+@pytest.mark.long("tries hundreds of examples")
 def test_a_rule_is_decided_by_the_book(rule: Any) -> None:
     true = frozenset({"harbour", "dawn", '"at dawn"', "from:anna", "min_likes:3"})
     text = f"(harbour OR -harbour) {spell(rule)}"

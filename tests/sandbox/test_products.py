@@ -161,7 +161,7 @@ WRONG: list[tuple[str, Any]] = [
     "PROD-12",
     "PROD-13",
 )
-@pytest.mark.long("sends hundreds of requests")
+@pytest.mark.long("sends a request for each wrong value of an attribute")
 async def test_a_wrong_value_is_named_and_changes_nothing(raw: RawClient, path: str, subtests: pytest.Subtests) -> None:
     good = GOOD | {"gtin": "1"}
     for held in ([], [good]):

@@ -98,7 +98,7 @@ def impatient_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient_reads")
-@pytest.mark.long("several processes or connections share a database")
+@pytest.mark.long("a job waits for connections that have died")
 async def test_a_job_goes_on_when_its_connections_have_died_without_a_word(
     proxy: PostgresProxy, state: SharedState
 ) -> None:
@@ -132,7 +132,7 @@ async def test_what_begins_on_a_connection_that_has_died_is_done_on_a_new_one(
 
 
 @pytest.mark.usefixtures("impatient_reads")
-@pytest.mark.long("several processes or connections share a database")
+@pytest.mark.long("a job waits for a connection that has died")
 async def test_records_are_read_over_a_new_connection_when_one_has_died(
     proxy: PostgresProxy, state: SharedState
 ) -> None:

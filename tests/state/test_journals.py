@@ -64,7 +64,6 @@ async def test_a_job_of_another_kind_takes_nothing_away(state: SharedState) -> N
         await ledger.store.commit({})
 
 
-@pytest.mark.long("several processes or connections share a database")
 async def test_a_job_that_was_taken_up_elsewhere_ends_and_reports_what_it_has_sent(state: SharedState) -> None:
     service, other = FakeService(clock=VirtualClock(mode="manual"), latency=5), FakeService()
     rows = make_repeated_rows(30)

@@ -44,7 +44,6 @@ async def test_a_check_names_version_clock_tables_and_receivers(state: SharedSta
     assert (await state.check()).receivers == {}
 
 
-@pytest.mark.long("several processes or connections share a database")
 async def test_the_difference_of_the_clocks_is_that_to_the_database(state: SharedState) -> None:
     clock = VirtualClock(datetime.now(UTC) - timedelta(hours=1))
     report = await check_state(state.database, clock=clock)

@@ -41,7 +41,7 @@ async def test_what_was_written_is_found(postgres_url: str, schema: str) -> None
         assert await find(state, "a@example.test", "+4930", "b@example.test") == ["a@example.test", "+4930"]
 
 
-@pytest.mark.long("several processes or connections share a database")
+@pytest.mark.long("runs two syncs, a job and a receiver with a database")
 async def test_no_token_and_no_identifier_is_stored(postgres_url: str, schema: str) -> None:
     async with Sandbox() as sandbox, SharedState.open(postgres_url, schema=schema) as state:
         credentials = UserCredentials(**sandbox.credentials)

@@ -93,7 +93,7 @@ async def count_answered(state: SharedState) -> list[int]:
     return sorted(row["answered"] for row in await state.database.fetch("SELECT answered FROM limit_holders"))
 
 
-@pytest.mark.long("several processes or connections share a database")
+@pytest.mark.long("creates a database")
 async def test_a_governor_with_settings_of_its_own_counts_in_the_state_of_the_environment(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

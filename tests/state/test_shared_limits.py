@@ -343,7 +343,7 @@ async def test_a_share_counts_what_was_used_before(clock: DrivenClock, leases: M
     assert service.worst_window(MINUTE) <= 60
 
 
-@pytest.mark.long("several processes or connections share a database")
+@pytest.mark.long("forty lanes send for two virtual minutes")
 async def test_interactive_requests_go_before_bulk_of_another_process(clock: DrivenClock, leases: ModelLeases) -> None:
     service = CountingService(clock, FixedWindows(LIMIT, MINUTE))
     busy, other, other2 = make_governors(clock, leases, 3)

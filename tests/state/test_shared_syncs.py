@@ -50,7 +50,7 @@ class Process:
         ]
 
 
-@pytest.mark.long("several processes or connections share a database")
+@pytest.mark.long("runs three syncs with a database")
 async def test_a_sync_that_begins_ends_another_one_of_the_same_list(shared: SharedState) -> None:
     first, second = Process(shared), Process(shared)
     first.service.latency = 5.0
@@ -72,7 +72,7 @@ async def test_a_sync_that_begins_ends_another_one_of_the_same_list(shared: Shar
     assert again.service.bodies == []
 
 
-@pytest.mark.long("several processes or connections share a database")
+@pytest.mark.long("runs two syncs with a database")
 async def test_who_takes_up_a_sync_waits_for_what_the_other_may_still_send(shared: SharedState) -> None:
     first, second = Process(shared), Process(shared)
     first.service.latency = 1_000.0

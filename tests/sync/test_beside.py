@@ -435,7 +435,7 @@ def find_left_out(
 
 @given(history=steps, people=some_people)
 @pytest.mark.usefixtures("examples")
-@pytest.mark.long("runs several syncs")
+@pytest.mark.long("each example is several syncs")
 def test_whatever_was_done_to_an_audience_the_next_sync_leaves_nobody_out(
     tmp_path_factory: pytest.TempPathFactory, history: Sequence[Any], people: Sequence[Person]
 ) -> None:
@@ -452,7 +452,7 @@ CONTROLS = {
 
 @pytest.mark.filterwarnings("ignore:the next sync of")
 @pytest.mark.parametrize("control", CONTROLS)
-@pytest.mark.long("runs several syncs")
+@pytest.mark.long("a control: it removes the protection to see the damage")
 def test_each_protection_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, control: str) -> None:
     assert find_left_out(tmp_path, CONTROLS[control], FILE) == []
     if control == "without identifiers":

@@ -85,7 +85,7 @@ def create_receiver(sandbox: Sandbox, **settings: Any) -> tuple[WebhookReceiver,
 
 
 @pytest.mark.rule("WH-34", "WH-35", "WH-36", "WH-40c", "WH-41", "WH-60", "EV-01")
-@pytest.mark.long("a receiver is restarted, or waits, in real time")
+@pytest.mark.long("delivers an event of each type")
 async def test_every_event_comes_through_in_process(client: Client, subtests: pytest.Subtests) -> None:
     receiver, events = create_receiver(client.sandbox, ack=Ack.inline())
     client.sandbox.deliver_to(URL, receiver)

@@ -199,7 +199,7 @@ async def test_receivers_with_a_state_handle_events_of_one_user_in_the_order_of_
     assert seen == MANY
 
 
-@pytest.mark.long("a receiver is restarted, or waits, in real time")
+@pytest.mark.long("two receivers take many events with a database")
 async def test_what_a_receiver_with_a_state_has_left_is_handled_in_the_order_of_arrival(
     postgres_url: str, schema: str
 ) -> None:

@@ -218,7 +218,7 @@ requests_of_any_kind = st.builds(
 
 @settings(max_examples=25)
 @given(st.lists(requests_of_any_kind | signed, max_size=6))
-@pytest.mark.long("a receiver is restarted, or waits, in real time")
+@pytest.mark.long("tries hundreds of examples")
 async def test_no_request_raises_and_none_is_accepted_without_a_good_signature(requests: list[SignedRequest]) -> None:
     seen: list[bytes] = []
     receiver = WebhookReceiver(keys=[KEY, OAUTH2], dead_letter=lambda *_: pytest.fail("a dead letter"))
