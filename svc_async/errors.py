@@ -51,7 +51,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from svc_async.printable import clean, join_first, replace_surrogates, shorten, strip_url
+from svc_async.printable import clean, hide_people, join_first, replace_surrogates, shorten, strip_url
 
 __all__ = [
     "AccessDenied",
@@ -103,7 +103,8 @@ class ErrorDetail:
 
     Attributes:
         code: capitals with underscores on the advertising API, a number on the main API; empty if there is none.
-        message: the service's own words, at most 1,000 characters of them.
+        message: the service's own words, at most 1,000 characters of them; `…` stands for e-mail addresses and phone
+            numbers, which a service may repeat from what it was sent.
         parameter: the parameter (or attribute) that is wrong.
     """
 
@@ -114,7 +115,8 @@ class ErrorDetail:
     def __attrs_post_init__(self) -> None:
         for name, most in (("code", 200), ("message", 1_000), ("parameter", 200)):
             if isinstance(text := getattr(self, name), str):
-                object.__setattr__(self, name, shorten(replace_surrogates(text), most))
+                shown = hide_people(replace_surrogates(text[: 2 * most]))
+                object.__setattr__(self, name, shorten(shown, most))
 
 
 _OF_FILES = "of open_source or open_feed in svc_async.sources.detect"
@@ -302,6 +304,19 @@ class TimedOut(TransportError):
     """No answer arrived within the timeout."""
 
 
+class _Kept:
+    """A body that nothing shows or pickles: what reports an error with its attributes is not to report people."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.content = content
+
+    def __repr__(self) -> str:
+        return f"<{len(self.content):,} bytes>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Kept, ())
+
+
 class _AnsweredCall(SvcError):
     """An exception about an answer."""
 
@@ -313,6 +328,15 @@ class _AnsweredCall(SvcError):
         lowered = {name.lower(): value for name, value in headers.items()}
         self.headers = {name: _hide(name, value) for name, value in lowered.items()}
         self.request_id = request_id
+
+    @property
+    def body(self) -> bytes:
+        """What came; empty once the error was pickled."""
+        return self._body.content
+
+    @body.setter
+    def body(self, content: bytes) -> None:
+        self._body = _Kept(content)
 
 
 def _hide(name: str, value: str) -> str:
@@ -330,7 +354,8 @@ class UnexpectedAnswer(_AnsweredCall):
         status: the HTTP status.
         headers: the answer's headers, their names in lower case.
         request_id: the server-assigned request id, if any.
-        body: the answer as it came, at most its first MiB; it may contain personal data.
+        body: the answer as it came, at most its first MiB; it may contain personal data, so neither `repr` nor `vars`
+            show it, and a pickled error leaves without it.
     """
 
     def __init__(
@@ -422,7 +447,7 @@ class ApiError(_AnsweredCall):
         operation_errors: the reasons of refused operations of a batch, by the position of the operation.
         request_id: the server-assigned request id, from the header that the session configures, else None.
         headers: the answer's headers, their names in lower case; without cookies, and a `location` without its query.
-        body: the first 16 KiB of the answer, without the secrets of the call; it may contain personal data.
+        body: the first 16 KiB of the answer, without the secrets of the call, kept as that of `UnexpectedAnswer` is.
         retry_at: the earliest time for a repeat, if the service states one.
         retry_after: the seconds until then, from when the answer arrived.
     """

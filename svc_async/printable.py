@@ -9,7 +9,16 @@ import string
 import unicodedata
 from collections.abc import Sequence
 
-__all__ = ["clean", "clean_cell", "clean_lines", "join_first", "replace_surrogates", "shorten", "strip_url"]
+__all__ = [
+    "clean",
+    "clean_cell",
+    "clean_lines",
+    "hide_people",
+    "join_first",
+    "replace_surrogates",
+    "shorten",
+    "strip_url",
+]
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: control, format (bidirectional and zero-width), surrogate, line and paragraph separator."""
@@ -21,6 +30,11 @@ _LETTERS = f"{string.ascii_letters}{string.digits}_+/=-.@:"
 """What words, hashes, encoded bytes, addresses and most ids consist of."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _USER_INFO = re.compile("//[^/@]*@")
+_PERSON = re.compile(
+    r"[\w.+%-]{1,64}(?:@|%40|\\u0040|&#64;|&#x40;)[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}|(?:\+|%2B)[1-9][0-9]{7,14}(?![0-9])",
+    re.IGNORECASE,
+)
+"""An e-mail address or a phone number in E.164 form, also as URLs, JSON and HTML escape them."""
 _NAMES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -67,6 +81,11 @@ def replace_surrogates(text: str) -> str:
 def strip_url(url: str) -> str:
     """Return a URL without what may be secret in it: the user, the query and the fragment."""
     return _USER_INFO.sub("//", re.split(r"[?#]", url, maxsplit=1)[0])
+
+
+def hide_people(text: str) -> str:
+    """Return a text with `…` in place of the e-mail addresses and phone numbers in it."""
+    return _PERSON.sub("…", text)
 
 
 def join_first(texts: Sequence[str], most: int = 10) -> str:

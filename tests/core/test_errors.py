@@ -1,3 +1,4 @@
+import copy
 import pickle
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 from svc_async import errors
 from svc_async.errors import (
     AccessDenied,
+    ApiError,
     BatchError,
     ErrorDetail,
     InvalidArgument,
@@ -50,11 +52,38 @@ def test_an_error_without_reasons_says_so() -> None:
 
 
 def test_operation_errors_stand_in_the_message_without_words_that_may_repeat_a_row() -> None:
-    reason = ErrorDetail(code="INVALID_PARAMETER", message="ada@example.org is no hash", parameter="email")
+    reason = ErrorDetail(code="INVALID_PARAMETER", message="Ada of Rome is no hash", parameter="email")
     error = api_error(status=400, operation_errors={2: (reason,)})
 
     assert str(error) == "HTTP 400: operation 2: INVALID_PARAMETER (email)"
-    assert error.operation_errors[2][0].message == "ada@example.org is no hash"
+    assert error.operation_errors[2][0].message == "Ada of Rome is no hash"
+
+
+@pytest.mark.parametrize(
+    "person",
+    ["a.b+c@mail.example", "ada%40mail.example", r"ada\u0040mail.example", "ada&#64;mail.example", "+12125550101"],
+)
+@pytest.mark.parametrize("place", [0, 990])
+def test_a_reason_has_no_address_or_number_of_a_person(person: str, place: int) -> None:
+    before = "x " * (place // 2)
+    reason = ErrorDetail(message=f"{before}<{person}> is taken", parameter=person)
+
+    assert reason.message.startswith(f"{before}<…>")
+    assert reason.parameter == "…"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        api_error(status=500, body=b"ada@mail.example"),
+        UnexpectedAnswer("not JSON", status=200, body=b"ada@mail.example"),
+    ],
+)
+def test_a_body_is_read_by_its_name_and_in_no_other_way(error: ApiError | UnexpectedAnswer) -> None:
+    assert error.body == copy.copy(error).body == b"ada@mail.example"
+    assert "ada" not in f"{error!r} {error} {error.args} {vars(error)}"
+    assert b"ada" not in pickle.dumps(error)
+    assert pickle.loads(pickle.dumps(error)).body == b""
 
 
 def test_invalid_argument_is_a_value_error_that_names_parameter_and_rule() -> None:
@@ -97,11 +126,11 @@ def test_what_was_refused_before_sending_is_neither_sent_nor_repeatable(error: S
     ],
 )
 def test_every_error_survives_a_trip_between_processes(error: SvcError) -> None:
-    copy = pickle.loads(pickle.dumps(error))
+    arrived = pickle.loads(pickle.dumps(error))
 
-    assert type(copy) is type(error)
-    assert str(copy) == str(error)
-    assert copy.__dict__ == error.__dict__
+    assert type(arrived) is type(error)
+    assert str(arrived) == str(error)
+    assert repr(vars(arrived)) == repr(vars(error))
 
 
 def test_the_tree_in_the_module_names_every_class() -> None:
