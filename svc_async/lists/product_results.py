@@ -1,7 +1,7 @@
 """The catalog that products and keys are sent to, and what the service's results mean."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
@@ -24,15 +24,12 @@ from svc_async.batch.packing.batch import Batch, Limits, OperationFrame
 from svc_async.batch.plan import Part
 from svc_async.errors import ErrorDetail
 from svc_async.lists.product_codec import PRODUCT_GROUP, ProductGroup, name_row
+from svc_async.wire.reasons import MOST_REASONS, parse_details
 from svc_async.wire.route import Request, Route
 
 __all__ = ["SYNC_ROUTES", "Deletions", "Upserts"]
 
 _FINAL = frozenset(ProductUpsertStatus)
-_MOST_REASONS, _DEEPEST = 100, 3
-"""Reasons of one product, and lists around them; others are dropped."""
-
-
 # Unspecified: that the number of products holds for deletions as well, and the most bytes of a request.
 _UPSERT_LIMITS = Limits(operations=MAX_PRODUCTS, wrapper=OperationFrame('{"products":[', "]}"), distinct=True)
 _DELETE_LIMITS = Limits(operations=MAX_PRODUCTS, wrapper=OperationFrame('{"product_keys":[', "]}"), distinct=True)
@@ -170,24 +167,9 @@ def _decode(batch: Batch) -> list[Any]:
 
 def _join_reasons(words: object) -> ErrorDetail:
     """Join the service's words about a row: strings or objects, one or several (contract ASM-142)."""
-    reasons = list(islice(_parse_reasons(words), _MOST_REASONS))
+    reasons = [*islice(parse_details(words), MOST_REASONS)]
     return ErrorDetail(
         code=next((reason.code for reason in reasons if reason.code), "ERROR"),
         message="; ".join(reason.message for reason in reasons if reason.message) or "refused without a reason",
         parameter=next((reason.parameter for reason in reasons if reason.parameter), None),
     )
-
-
-def _parse_reasons(words: object, depth: int = 0) -> Iterable[ErrorDetail]:
-    if isinstance(words, Mapping):
-        attribute = words.get("attribute") or words.get("parameter")
-        yield ErrorDetail(
-            code=str(words.get("code") or ""),
-            message=str(words.get("message") or ""),
-            parameter=None if attribute is None else str(attribute),
-        )
-    elif isinstance(words, list | tuple):
-        for each in words if depth < _DEEPEST else ():
-            yield from _parse_reasons(each, depth + 1)
-    elif words:
-        yield ErrorDetail(message=str(words))
