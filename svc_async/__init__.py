@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from svc_async.session import Session
     from svc_async.users.tables import Columns, Rows
     from svc_async.wire.base_urls import Endpoints
+    from svc_async.wire.dialect import Dialect
     from svc_async.wire.envelope import Page
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "BearerToken",
     "Columns",
     "Conflict",
+    "Dialect",
     "Endpoints",
     "Failure",
     "Forbidden",
@@ -146,6 +148,7 @@ _HOMES = {
     "svc_async.session": ("Session",),
     "svc_async.engine.transport": ("Timeouts",),
     "svc_async.wire.base_urls": ("Endpoints",),
+    "svc_async.wire.dialect": ("Dialect",),
     "svc_async.wire.envelope": ("Page",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -9,6 +9,7 @@ Settings are taken from one place and never mixed with another. The variable `SV
     client_id  client_secret                                             the OAuth 2.0 client of the app, beside these
     base_url  ads_url  ads_sandbox_url                                   the hosts; the last is optional
     state_url                                                            the shared state, if there is one
+    dialect                                                              the file of a dialect, if there is one
 """
 
 import logging
@@ -92,6 +93,7 @@ class ConnectionSettings:
         app: the app of the credentials, if it is known.
         endpoints: the base URLs.
         state_url: the URL of a shared state, if there is one; it may contain a password.
+        dialect: the file of a dialect, if there is one.
     """
 
     origin: str
@@ -100,6 +102,7 @@ class ConnectionSettings:
     app: AppCredentials | None
     endpoints: Endpoints
     state_url: str | None = attrs.field(default=None, repr=False)
+    dialect: Path | None = None
 
 
 def parse_settings(
@@ -140,6 +143,7 @@ def parse_settings(
         app=app,
         endpoints=build(Endpoints, _HOST_FIELDS),
         state_url=settings.get("state_url"),
+        dialect=Path(settings["dialect"]) if "dialect" in settings else None,
     )
 
 
@@ -214,7 +218,7 @@ def edit_table(text: str, name: str, added: Mapping[str, str], removed: Iterable
 
 
 _SERVICE = (*APP, *CLIENT, *TOKEN, "bearer_token", *HOSTS, "ads_sandbox_url")
-SETTINGS = (*_SERVICE, "state_url")
+SETTINGS = (*_SERVICE, "state_url", "dialect")
 
 _LONGEST_SETTING = 8_192
 _LARGEST_FILE = 65_536
@@ -460,6 +464,8 @@ def _read_profile(name: str, path: Path | None = None, *, chosen_by: str = "") -
 def _use_profile(name: str, profile: Mapping[str, str], path: Path) -> ConnectionSettings:
     if is_exposed(path):
         _warn_of_exposure(path)
+    if "dialect" in profile:  # its path begins where the file of profiles is
+        profile = _Values({**profile, "dialect": str(path.parent / profile["dialect"])})
     return parse_settings(name, profile, lambda setting: setting)
 
 

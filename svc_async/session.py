@@ -32,6 +32,7 @@ from svc_async.monitoring import logs
 from svc_async.raw import RawCalls
 from svc_async.value_rules import POSITIVE_SECONDS, or_none, refuse_unknown
 from svc_async.wire.base_urls import Endpoints
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.envelope import CallAnswer
 from svc_async.wiring import (
     PROFILE_KEYWORDS,
@@ -83,6 +84,7 @@ class Session(RawCalls):
         max_answer_bytes: how large an answer may be, decompressed, by default 64 MiB; more of it is not read.
         memory: bytes of row data that all batch jobs of the session may hold together, by default 48 MiB; jobs that run
             at once have equal shares. The interpreter and what a request takes while it is sent come on top.
+        dialect: the words of the service, if they are not those of the contract; `Dialect.load` reads them from a file.
         connector: an aiohttp connector, which the caller closes, or an `ssl.SSLContext`.
         proxy: the URL of an HTTP proxy for all hosts.
         clock: the source of time.
@@ -164,10 +166,12 @@ class Session(RawCalls):
         """Return a session with credentials and hosts from `SVC_*` variables, and proxies from the usual variables.
 
         With `SVC_STATE_URL` it opens a shared state, which it closes in the end, unless `state` is given. With
-        `SVC_LOG=info` or `debug` calls are logged. Other options: see `Session`.
+        `SVC_LOG=info` or `debug` calls are logged. `SVC_DIALECT` names the file of a dialect, unless `dialect` is
+        given. Other options: see `Session`.
 
         Raises:
             InvalidArgument: names the variables that are missing.
+            UnusableFile: the file of the dialect cannot be read, or breaks a rule.
         """
         from svc_async import profiles  # noqa: PLC0415 - only programs that read settings need it
 
@@ -178,11 +182,12 @@ class Session(RawCalls):
     def from_profile(cls, name: str = "default", **options: Unpack[SessionOptions]) -> "Session":
         """Return a session with credentials and hosts from a profile in the user's configuration folder.
 
-        With the setting `state_url` it opens a shared state, as `from_env` does. Other options: see `Session`.
+        With the setting `state_url` it opens a shared state, and with `dialect` it reads one, as `from_env` does. Other
+        options: see `Session`.
 
         Raises:
             InvalidArgument: there is no such profile, or settings are missing in it; the message names them.
-            UnusableFile: the file of profiles cannot be read.
+            UnusableFile: the file of profiles, or that of the dialect, cannot be read.
         """
         from svc_async import profiles  # noqa: PLC0415 - likewise
 
@@ -194,6 +199,8 @@ class Session(RawCalls):
         from svc_async import profiles  # noqa: PLC0415 - likewise
 
         logs.show_as_set()
+        if source.dialect is not None:
+            options = {"dialect": Dialect.load(source.dialect), **options}
         session = cls(source.credentials, app=source.app, endpoints=source.endpoints, **options)
         proxies = session._settings.proxies or profiles.find_proxies(source.endpoints)
         state = session._settings.state

@@ -44,6 +44,7 @@ from svc_async.value_rules import (
     or_none,
 )
 from svc_async.wire.base_urls import Endpoints, proxy_url
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.outcome import RetryBudget
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Surface
@@ -78,6 +79,7 @@ class CommonOptions(TypedDict, total=False):
     timeouts: Timeouts | None
     max_answer_bytes: int
     memory: int
+    dialect: Dialect | None
     connector: Connector | None
     on_event: Callable[[Any], object] | None
     on_token: Callable[[OAuth2UserCredentials], object] | None
@@ -109,6 +111,7 @@ _CONNECTOR = or_none(instance_of(Connector, "a connector of aiohttp or an ssl.SS
 _APP = or_none(instance_of(AppCredentials, "AppCredentials(...)"))
 _ENDPOINTS = instance_of(Endpoints, "Endpoints(...)")
 _GOVERNOR = or_none(has_members("a Governor", "slot"))  # or a test's own
+_DIALECT = or_none(instance_of(Dialect, "a Dialect, such as Dialect.load(path)"))
 _STATE = or_none(has_members("a SharedState, such as SharedState.open(url)", "is_open", "windows", "owns"))
 _SANDBOX = has_members("a Sandbox that was started", "base_url", "ads_url", "credentials", "is_running")
 _RUNNING = ValueRule(lambda sandbox: sandbox.is_running, _SANDBOX.words)
@@ -138,6 +141,7 @@ class SessionSettings:
     timeouts: Timeouts | None = attrs.field(default=None, validator=_TIMEOUTS)
     max_answer_bytes: int = attrs.field(default=MAX_ANSWER_BYTES, validator=COUNT)
     memory: int = attrs.field(default=MEMORY, validator=COUNT)
+    dialect: Dialect | None = attrs.field(default=None, validator=_DIALECT)
     connector: Connector | None = attrs.field(default=None, validator=_CONNECTOR)
     proxies: Mapping[Surface, str] = attrs.field(factory=dict, repr=False)  # may contain the password of a proxy
     clock: Clock = attrs.field(factory=SystemClock, validator=CLOCK)
@@ -208,6 +212,7 @@ class SessionSettings:
                 app=AppCredentials(**sandbox.app),
                 endpoints=Endpoints(**hosts),
                 clock=sandbox.clock,
+                dialect=sandbox.dialect and sandbox.dialect.on_one_host(),
             )
         if self.state is not None and not self.state.is_open:
             if self.state_required:
@@ -405,6 +410,7 @@ def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
         proxies=settings.proxies,
         max_wait=governor.max_wait,
         validate=settings.validate,
+        dialect=settings.dialect,
         memory=MemoryBudget(settings.memory),
         subscribers=settings.on_event,
         origin=settings.origin,

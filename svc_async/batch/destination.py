@@ -7,9 +7,10 @@ import attrs
 
 from svc_async.batch.packing.batch import Batch, Limits, OperationGroup
 from svc_async.errors import ErrorDetail
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.route import Request
 
-__all__ = ["Destination", "Verdict"]
+__all__ = ["Destination", "Verdict", "describe_dialect"]
 
 T = TypeVar("T")
 
@@ -25,6 +26,11 @@ class Verdict:
 
     refused: Mapping[int, ErrorDetail] = attrs.field(factory=dict)
     unknown: Collection[int] = ()
+
+
+def describe_dialect(dialect: Dialect | None) -> Mapping[str, str]:
+    """Return what a journal keeps of the words of a job: with other ones, other bytes would be sent."""
+    return {} if dialect is None else {"dialect": dialect.digest}
 
 
 class Destination(Protocol[T]):

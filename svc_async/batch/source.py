@@ -11,7 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from io import IOBase
 from typing import Any
 
@@ -20,7 +20,9 @@ import attrs
 from svc_async.batch.packing.batch import PackedRows
 from svc_async.batch.report import Failure
 from svc_async.errors import InvalidArgument
+from svc_async.users.packed import RowTemplate, TextUsers
 from svc_async.users.tables import Columns
+from svc_async.wire.dialect import Dialect
 
 __all__ = ["RowSource", "Slice", "check_rows", "is_replayable"]
 
@@ -61,6 +63,23 @@ class RowSource:
     replayable: bool
     open: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     settings: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def write_in(self, dialect: Dialect) -> "RowSource":
+        """Return the same rows in the words of a dialect, so that whatever measures them counts those bytes."""
+        write, templates = dialect.write_json, dict[RowTemplate, RowTemplate]()
+
+        async def read() -> AsyncGenerator[Slice, None]:
+            async with aclosing(self.read()) as slices:
+                async for part in slices:
+                    rows = part.rows
+                    if rows.template not in templates:  # rows share operations only if their template is the same
+                        templates[rows.template] = rows.template.change(write)
+                    users = rows.users
+                    if isinstance(users, TextUsers):
+                        users = attrs.evolve(users, text=write(users.text.encode()).decode())
+                    yield attrs.evolve(part, rows=attrs.evolve(rows, template=templates[rows.template], users=users))
+
+        return attrs.evolve(self, read=read)
 
 
 def check_rows(name: str, value: object, content: str, *, takes_path: bool = False) -> None:

@@ -118,7 +118,7 @@ class Uploader(Generic[T]):
         Raises:
             InvalidArgument: no journal can be kept where the job says.
         """
-        self._source = source
+        self._source = source if sender.dialect is None else source.write_in(sender.dialect)
         self._sender = sender.but(
             retries=Retries.none(),
             priority=Priority.BULK,

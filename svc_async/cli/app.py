@@ -47,6 +47,7 @@ app.command(
     "svc_async.cli.commands.demo:demo",
     help="Run the main job on an embedded sandbox: a messy customer file becomes an audience.",
 )
+app.command("svc_async.cli.commands.dialect:app", name="dialect", help="Check the words of another platform.")
 app.command(
     "svc_async.cli.commands.do_not_reach:app",
     name="do-not-reach",

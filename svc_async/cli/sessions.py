@@ -3,6 +3,7 @@
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TypeVar
 
 from svc_async import profiles
@@ -11,6 +12,8 @@ from svc_async.cli.signals import run_coroutine
 from svc_async.errors import InvalidArgument
 from svc_async.session import Session
 from svc_async.state import SharedState
+from svc_async.webhooks.verification import rename_headers
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.hmac_sha256 import SigningKey
 from svc_async.wire.route import Surface
 
@@ -132,18 +135,27 @@ def session_from(
     return Session(credentials or source.credentials, app=source.app, endpoints=source.endpoints, proxy=proxy)
 
 
-def find_signing_key(profile: str | None) -> SigningKey:
+def find_signing_key(profile: str | None) -> tuple[SigningKey, Dialect | None]:
     """Return the consumer secret of the profile, SVC_PROFILE, SVC_CONSUMER_SECRET or the profile `default`.
 
-    Its `key_id` says where it was found, for messages.
+    Its `key_id` says where it was found, for messages. With it comes the dialect of the same place, if there is one,
+    whose header it has.
     """
     chosen = profiles.from_profile(profile) if profile else profiles.from_variable()
     secret = None if chosen else os.environ.get("SVC_CONSUMER_SECRET")
     if secret:
-        return SigningKey(secret, key_id="SVC_CONSUMER_SECRET")
+        return _rename(SigningKey(secret, key_id="SVC_CONSUMER_SECRET"), os.environ.get("SVC_DIALECT"))
     if not chosen and not profiles.has_file():
         raise InvalidArgument("credentials", "need SVC_CONSUMER_SECRET, the secret of your app")
     source = chosen or profiles.from_profile("default")
     if source.app is None:
         raise InvalidArgument("credentials", f"need consumer_secret, which is not in {source.origin}")
-    return SigningKey(source.app.consumer_secret, key_id=f"consumer_secret of {source.origin}")
+    return _rename(SigningKey(source.app.consumer_secret, key_id=f"consumer_secret of {source.origin}"), source.dialect)
+
+
+def _rename(key: SigningKey, path: Path | str | None) -> tuple[SigningKey, Dialect | None]:
+    if not path:
+        return key, None
+    dialect = Dialect.load(path)
+    (renamed,) = rename_headers([key], dialect)
+    return renamed, dialect

@@ -102,6 +102,7 @@ class Call(Generic[T]):
 
     Attributes:
         request: what is sent.
+        written: the same in the words of the service, if a dialect has other ones.
         is_watched: whether something receives its events, or its log.
         attempts: how many times it was attempted, the present attempt included.
         answer: the answer to the present attempt, once it is there.
@@ -119,7 +120,7 @@ class Call(Generic[T]):
     _began = _started = _waited_before = _backoff = _next_backoff = 0.0
 
     def __init__(self, request: Request[T], clock: Clock, is_watched: object) -> None:
-        self.request = request
+        self.request = self.written = request
         self.is_watched = is_watched
         self.misfits: list[str] = []
         self._clock = clock
@@ -160,7 +161,7 @@ class Call(Generic[T]):
         return CallAnswer(
             status=self.answer.status,
             headers=self.answer.headers,
-            body=self.answer.body,
+            body=self.answer.received,
             request_id=self.answer.request_id(request_id_header),
             attempts=self.attempts,
             seconds=seconds,

@@ -33,6 +33,7 @@ from svc_async.governor.governor import Governor, Priority, Slot
 from svc_async.monitoring import Subscribers
 from svc_async.printable import join_first
 from svc_async.wire.base_urls import Endpoints
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.envelope import Answer, CallAnswer, is_withheld, parse_refusal
 from svc_async.wire.outcome import RetryBudget, may_have_worked, outcome_of
 from svc_async.wire.params import query_string
@@ -66,6 +67,7 @@ class Pipeline:
         max_wait: the longest wait at the governor in seconds; None has no limit.
         timeout: seconds for one exchange, if other than the transport's.
         validate: reject calls that break a known rule before a request is sent.
+        dialect: the words of the service, if they are not those of the contract.
         subscribers: what receives the events of the session.
         origin: where another process finds the settings of the session; None if they were given to it.
         before_sending: awaited with a request once the governor has granted a slot, before it is signed and sent; if
@@ -92,6 +94,7 @@ class Pipeline:
     max_wait: float | None = None
     timeout: float | None = None
     validate: bool = True
+    dialect: Dialect | None = None
     memory: MemoryBudget = attrs.field(factory=MemoryBudget)
     subscribers: Subscribers = attrs.field(factory=Subscribers)
     origin: SessionOrigin | None = None
@@ -130,7 +133,10 @@ class Pipeline:
         return value, call.describe_answer(self.reader.request_id_header)
 
     def _create_call(self, request: Request[T]) -> Call[T]:
-        return Call(request, self.clock, self.subscribers.functions or is_logged_at(logging.INFO))
+        call = Call(request, self.clock, self.subscribers.functions or is_logged_at(logging.INFO))
+        if self.dialect is not None:
+            call.written = self.dialect.write_request(request)
+        return call
 
     async def _send_call(self, call: Call[T]) -> T:
         if call.request.problem is not None:
@@ -217,8 +223,13 @@ class Pipeline:
             )
             try:
                 # Signed inside the slot: nonce and timestamp would be outdated after a wait.
-                call.wire = self._build(request, authorization)
-                call.answer = answer = await exchange(call.wire, on_sent)
+                call.wire = self._build(call.written, authorization)
+                answer = await exchange(call.wire, on_sent)
+                if self.dialect is not None:
+                    read = partial(self.dialect.read_answer, keep_unknown=self.reader.keep_unknown)
+                    is_small = len(answer.body) <= _SMALL
+                    answer = read(request, answer) if is_small else await to_thread(read, request, answer)
+                call.answer = answer
             except SvcError as error:
                 if isinstance(error, UnexpectedAnswer):  # it was cut off after its headers
                     slot.learn(error.status, error.headers)
@@ -255,6 +266,11 @@ class Pipeline:
             body=request.body,
             proxy=self.proxies.get(request.surface),
         )
+
+    def write_page(self, url: str) -> str:
+        """Return the URL of a page of the main API that a browser opens in the words of the service."""
+        base_url = self.endpoints.base_url
+        return url if self.dialect is None else self.dialect.write_url(url.removeprefix(base_url), base_url)
 
     def find_pace(self, request: Request[Any]) -> float | None:
         """Return how many requests like this one a second its rate limit admits; None if no limit is known."""

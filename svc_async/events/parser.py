@@ -24,11 +24,12 @@ from svc_async.events.models import (
 )
 from svc_async.printable import clean
 from svc_async.value_rules import instance_of
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.envelope import parse_object
 from svc_async.wire.records import EXACT, Record, fields_of
 from svc_async.wire.tolerant import MOST_VALUES, Builder, Misfit, has_too_many_values
 
-__all__ = ["EventParser", "estimate_memory", "parse_events"]
+__all__ = ["EventParser", "estimate_memory"]
 
 T = TypeVar("T")
 
@@ -44,9 +45,11 @@ class EventParser:
 
     Attributes:
         old_names: deprecated names of event types and the current ones.
+        dialect: the words of the service, if they are not those of the contract.
     """
 
     old_names: Mapping[str, str] = OLD_EVENT_NAMES
+    dialect: Dialect | None = None
 
     def parse(self, body: bytes) -> tuple[Event, ...]:
         """Return the events of one body, at least one; what does not fit is logged, by its place and rule.
@@ -56,7 +59,8 @@ class EventParser:
                 values.
         """
         _BODY.check("body", body)
-        events = self._parse_object(_decode_object(body), hashlib.sha256(body).hexdigest())
+        read = body if self.dialect is None else self.dialect.read_json(body)
+        events = self._parse_object(_decode_object(read), hashlib.sha256(body).hexdigest())
         odd = [event for event in events if event.problem or event.misfits]
         if odd:
             more = f" (and {len(odd) - 1:,} more events)" if len(odd) > 1 else ""
@@ -115,12 +119,6 @@ def estimate_memory(body: bytes) -> int:
     return len(body) + _VALUE_BYTES * sum(map(body.count, _SEPARATORS))
 
 
-def parse_events(body: bytes) -> tuple[Event, ...]:
-    """Return the events of one body; see `EventParser.parse`."""
-    return _DEFAULT.parse(body)
-
-
-_DEFAULT = EventParser()
 _BODY = instance_of(bytes, "the bytes that were received")
 _MAX_EVENTS = 10_000
 _SHOWN = 100  # characters of a type of event

@@ -12,11 +12,12 @@ from svc_async.ads.custom_audiences import AudienceUserOperation
 from svc_async.ads.dicts import DoNotReachOperationDict, OperationDict
 from svc_async.ads.do_not_reach_lists import DoNotReachOperation
 from svc_async.ads.vocabulary import BatchOperationType
-from svc_async.batch.destination import Verdict
+from svc_async.batch.destination import Verdict, describe_dialect
 from svc_async.batch.packing.batch import Batch, Limits, OperationFrame
 from svc_async.batch.recovery import REMOVED, remove_hashes
 from svc_async.errors import ErrorDetail, InvalidArgument
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId, is_hash
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.params import timestamp, to_utc
 from svc_async.wire.records import describe_mapping, fields_of
 from svc_async.wire.route import Request
@@ -75,20 +76,26 @@ Operations = Iterable[Operation] | AsyncIterable[Operation]
 
 @attrs.frozen(cache_hash=True, slots=False)
 class UserOperation:
-    """What operations of one job have in common: their type, and the times that were given."""
+    """What operations of one job have in common: their type, and the times that were given.
+
+    Attributes:
+        dialect: the words in which they are written, if they are not those of the contract.
+    """
 
     rules: ListRules = attrs.field(eq=False, repr=False)
     operation_type: str
     times: tuple[tuple[str, datetime], ...] = ()
+    dialect: Dialect | None = attrs.field(default=None, eq=False, repr=False)
     overhead: int = attrs.field(
         init=False, eq=False, repr=False, default=attrs.Factory(lambda operation: operation.measure(), takes_self=True)
     )
 
     @classmethod
-    def from_plain(cls, rules: ListRules, plain: Any) -> "UserOperation":
+    def from_plain(cls, rules: ListRules, plain: Any, dialect: Dialect | None) -> "UserOperation":
         """Parse what `to_plain` returned."""
         operation_type, times = plain
-        return cls(rules, operation_type, tuple((name, datetime.fromisoformat(moment)) for name, moment in times))
+        moments = tuple((name, datetime.fromisoformat(moment)) for name, moment in times)
+        return cls(rules, operation_type, moments, dialect)
 
     def to_plain(self) -> Any:
         """Return plain values that `from_plain` parses."""
@@ -103,7 +110,8 @@ class UserOperation:
         defaults = self.rules.default_times(now) if self.operation_type == BatchOperationType.UPDATE else {}
         times = {**defaults, **dict(self.times)}
         tail = "".join(f',"{name}":"{timestamp(times[name])}"' for name in self.rules.times if name in times)
-        return OperationFrame(f'{{"operation_type":"{self.operation_type}","params":{{"users":[', f"]{tail}}}}}")
+        frame = OperationFrame(f'{{"operation_type":"{self.operation_type}","params":{{"users":[', f"]{tail}}}}}")
+        return frame if self.dialect is None else frame.write_in(self.dialect)
 
 
 @attrs.frozen
@@ -111,6 +119,7 @@ class OperationParser:
     """Parses the operations of a caller, and checks them against the rules of their list."""
 
     rules: ListRules
+    dialect: Dialect | None = None
 
     def build(self, operation_type: object, times: Mapping[str, datetime | None], now: datetime) -> UserOperation:
         """Check a type and times, and return what operations with them have in common.
@@ -148,7 +157,7 @@ class OperationParser:
 
     def _build(self, operation_type: str, times: Mapping[str, datetime | None]) -> UserOperation:
         given = tuple((name, moment) for name, moment in times.items() if moment is not None)
-        return UserOperation(self.rules, operation_type, given)
+        return UserOperation(self.rules, operation_type, given, self.dialect)
 
     def _parse_type(self, value: object, where: str) -> str:
         if value not in list(BatchOperationType):
@@ -212,6 +221,7 @@ class ListDestination(Generic[T]):
         purpose: what the operations are for, lest a journal take a removal for a finished upload.
         host: where the list is.
         settings: what changes what a job sends of a row, as values for JSON.
+        dialect: the words in which it is sent, if they are not those of the contract.
     """
 
     empty: Request[T]
@@ -222,16 +232,18 @@ class ListDestination(Generic[T]):
     purpose: str
     host: str
     settings: Mapping[str, Any]
+    dialect: Dialect | None
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """The host, the list with the purpose, and the settings."""
+        """The host, the list with the purpose, the settings and the words."""
         purpose = "" if self.purpose == BatchOperationType.UPDATE else f" ({self.purpose})"
-        return {"host": self.host, "destination": f"{self.empty.method} {self.empty.path}{purpose}", **self.settings}
+        destination = f"{self.empty.method} {self.empty.path}{purpose}"
+        return {"host": self.host, "destination": destination, **self.settings, **describe_dialect(self.dialect)}
 
     def parse_group(self, plain: Any) -> UserOperation:
         """Parse a group from its plain values."""
-        return UserOperation.from_plain(self.rules, plain)
+        return UserOperation.from_plain(self.rules, plain, self.dialect)
 
     def build_request(self, batch: Batch) -> Request[T]:
         """Return the request that carries a batch."""

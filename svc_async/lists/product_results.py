@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import msgspec
@@ -19,11 +19,12 @@ from svc_async.ads.products import (
     ProductUpsertResults,
     ProductUpsertStatus,
 )
-from svc_async.batch.destination import Verdict
+from svc_async.batch.destination import Verdict, describe_dialect
 from svc_async.batch.packing.batch import Batch, Limits, OperationFrame
 from svc_async.batch.plan import Part
 from svc_async.errors import ErrorDetail
 from svc_async.lists.product_codec import PRODUCT_GROUP, ProductGroup, name_row
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.reasons import MOST_REASONS, parse_details
 from svc_async.wire.route import Request, Route
 
@@ -39,10 +40,27 @@ SYNC_ROUTES: Mapping[Part, Route[Any]] = MappingProxyType({"removals": DELETE, "
 
 @attrs.frozen
 class _CatalogDestination:
-    """A catalog that batches are sent to."""
+    """A catalog that batches are sent to.
+
+    Attributes:
+        dialect: the words in which they are sent, if they are not those of the contract.
+    """
 
     product_catalog_id: str
     host: str
+    dialect: Dialect | None
+    _limits: ClassVar[Limits]
+
+    @property
+    def limits(self) -> Limits:
+        """What one request may hold."""
+        if self.dialect is None:
+            return self._limits
+        return attrs.evolve(self._limits, wrapper=self._limits.wrapper.write_in(self.dialect))
+
+    def _decode(self, batch: Batch) -> list[Any]:
+        read = (lambda json: json) if self.dialect is None else self.dialect.read_json
+        return [row for users in batch.write_users() for row in msgspec.json.decode(read(users.encode()))]
 
     def parse_group(self, plain: Any) -> ProductGroup:  # noqa: ARG002 - all products are of one group
         """Return the group of all products."""
@@ -65,13 +83,15 @@ class Upserts(_CatalogDestination):
         on_result: called with the service's result for each product.
     """
 
+    _limits: ClassVar[Limits] = _UPSERT_LIMITS
+
     on_result: Callable[[ProductUpsertResult], object] | None = None
-    limits: Limits = _UPSERT_LIMITS
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """The host, and the work with the catalog."""
-        return {"host": self.host, "destination": f"upserts of {self.product_catalog_id}"}
+        """The host, the work with the catalog, and the words."""
+        destination = f"upserts of {self.product_catalog_id}"
+        return {"host": self.host, "destination": destination, **describe_dialect(self.dialect)}
 
     @property
     def empty(self) -> Request[ProductUpsertResults]:
@@ -84,11 +104,11 @@ class Upserts(_CatalogDestination):
 
     def name_rows(self, batch: Batch) -> Sequence[str | None]:
         """Return the ids of the products."""
-        return [name_row(row) for row in _decode(batch)]
+        return [name_row(row) for row in self._decode(batch)]
 
     def evaluate(self, answer: ProductUpsertResults, batch: Batch) -> Verdict:
         """Return which products the service refused, and of which it says nothing."""
-        found = _match([row["id"] for row in _decode(batch)], answer.products_response)
+        found = _match([row["id"] for row in self._decode(batch)], answer.products_response)
         if self.on_result is not None:
             for result in filter(None, found):
                 self.on_result(result)
@@ -120,12 +140,13 @@ def _match(ids: Sequence[str], results: Sequence[ProductUpsertResult]) -> Sequen
 class Deletions(_CatalogDestination):
     """A catalog that the keys of products to delete are sent to."""
 
-    limits: Limits = _DELETE_LIMITS
+    _limits: ClassVar[Limits] = _DELETE_LIMITS
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """The host, and the work with the catalog."""
-        return {"host": self.host, "destination": f"deletions of {self.product_catalog_id}"}
+        """The host, the work with the catalog, and the words."""
+        destination = f"deletions of {self.product_catalog_id}"
+        return {"host": self.host, "destination": destination, **describe_dialect(self.dialect)}
 
     @property
     def empty(self) -> Request[ProductDeleteResults]:
@@ -144,7 +165,7 @@ class Deletions(_CatalogDestination):
                 failed |= dict.fromkeys(keys_of_result, _join_reasons(result.message))
         deleted = {result.product_key for result in answer.delete_products if not result.failed_product_key}
         contradictory = deleted & failed.keys()
-        keys = list(enumerate(_decode(batch)))
+        keys = list(enumerate(self._decode(batch)))
         return Verdict(
             {index: failed[key] for index, key in keys if key in failed and key not in contradictory},
             [index for index, key in keys if key in contradictory or (key not in failed and key not in deleted)],
@@ -159,10 +180,6 @@ def _find_failed_keys(result: ProductDeleteResult) -> Sequence[str]:
     if isinstance(failed, list):
         return [key for key in failed if isinstance(key, str)]
     return [result.product_key] if failed and result.product_key else []
-
-
-def _decode(batch: Batch) -> list[Any]:
-    return [row for users in batch.write_users() for row in msgspec.json.decode(users)]
 
 
 def _join_reasons(words: object) -> ErrorDetail:

@@ -178,14 +178,15 @@ class Products(CatalogProducts):
     ) -> Report:
         if job.cluster is not None:
             return await self.cluster_runner.run(job.name_files("products", products))
-        destination = Upserts(self.product_catalog_id, self._host, on_result)
+        destination = Upserts(self.product_catalog_id, self._host, self._pipeline.dialect, on_result)
         return await self._create_uploader(self._read(products), destination, job, ledger).run()
 
     async def _delete(self, job: Job, keys: Any, ledger: Ledger | None = None) -> Report:
         if job.cluster is not None:
             return await self.cluster_runner.run(job.name_files("product_keys", keys))
         source = read_keys(keys, self.sizes.slice_rows)
-        return await self._create_uploader(source, Deletions(self.product_catalog_id, self._host), job, ledger).run()
+        destination = Deletions(self.product_catalog_id, self._host, self._pipeline.dialect)
+        return await self._create_uploader(source, destination, job, ledger).run()
 
     async def _sync(self, job: Job, products: Any) -> SyncReport:
         return await run_sync(
@@ -227,7 +228,8 @@ class Products(CatalogProducts):
         Contract: PROD-01 to PROD-09b, `products.upsert`.
         """
         job = read_job("stream", options, StreamOptions.__optional_keys__, target=self._target)
-        source, destination = self._read(products), Upserts(self.product_catalog_id, self._host)
+        source = self._read(products)
+        destination = Upserts(self.product_catalog_id, self._host, self._pipeline.dialect)
 
         def create(on_receipt: Callable[[Receipt], object]) -> Uploader[ProductUpsertResults]:
             observers = attrs.evolve(job.observers, on_receipt=on_receipt)

@@ -112,7 +112,7 @@ class UserList(abc.ABC, Generic[T]):
             options: see `UserApplyOptions` in `svc_async.batch.options`.
         """
         job = read_job("apply", options, UserApplyOptions.__optional_keys__, target=self._target)
-        parser, clock = OperationParser(self._rules), self._sender.clock
+        parser, clock = OperationParser(self._rules, self._sender.dialect), self._sender.clock
         source = self._create_reader(job.reading).read_operations(
             operations, lambda operation, where: parser.parse(operation, where, clock.now())
         )
@@ -128,7 +128,9 @@ class UserList(abc.ABC, Generic[T]):
             parser, now = OperationParser(self._rules), self._sender.clock.now()
             plain = [parser.check_hashed(each, f"operations[{index}]", now) for index, each in enumerate(plain)]
         body = to_json(plain, name="operations")
-        if self._sender.validate and len(body) > self.limits.size:
+        dialect = self._sender.dialect
+        size = len(body if dialect is None else dialect.write_json(body))
+        if self._sender.validate and size > self.limits.size:
             raise self._rules.make_error("operations", f"must have at most {self.limits.size:,} bytes", "bytes")
         warn_of_syncs(self._state_name, self._sender)
         answer, whole = await self._sender.send_with_answer(self._build_request().with_body(body))
@@ -139,7 +141,7 @@ class UserList(abc.ABC, Generic[T]):
         return answer
 
     def _build_operation(self, operation_type: str, **times: datetime | None) -> UserOperation:
-        return OperationParser(self._rules).build(operation_type, times, self._sender.clock.now())
+        return OperationParser(self._rules, self._sender.dialect).build(operation_type, times, self._sender.clock.now())
 
     def _create_reader(self, reading: Reading) -> MemberReader:
         encoder = MemberEncoder(names=self._rules.identifiers, **attrs.asdict(reading))
@@ -203,6 +205,7 @@ class UserList(abc.ABC, Generic[T]):
             purpose=purpose,
             host=self._host,
             settings=source.settings,
+            dialect=self._sender.dialect,
         )
         return Uploader(
             source,

@@ -268,7 +268,8 @@ class OAuth1Flow:
         TEXT.check("token", value)
         request = page(oauth_token=value, force_login=force_login, screen_name=screen_name)
         self._pipeline.check(request)
-        return f"{self._pipeline.endpoints.base_url}{request.path}?{query_string(request.query)}"
+        url = f"{self._pipeline.endpoints.base_url}{request.path}?{query_string(request.query)}"
+        return self._pipeline.write_page(url)
 
 
 def _find_problem(fields: Mapping[str, str], request_token: RequestToken) -> InvalidArgument | None:

@@ -159,7 +159,8 @@ class OAuth2:
             ABSOLUTE_URL.check("redirect_uri", redirect_uri)
         page = f"{self._pipeline.endpoints.base_url}{_PAGE}"
         client = _find_client(self._app, client_id)
-        return grants.begin_authorization(page, client_id=client.client_id, redirect_uri=redirect_uri, scopes=scopes)
+        pending = grants.begin_authorization(page, client_id=client.client_id, redirect_uri=redirect_uri, scopes=scopes)
+        return attrs.evolve(pending, url=self._pipeline.write_page(pending.url))
 
     async def exchange(
         self, pending: PendingAuthorization, *, redirect: str, client_id: str | None = None

@@ -8,6 +8,7 @@ from typing import Literal
 import attrs
 
 from svc_async.sandbox.kinds import WrongArgument, check_bounds, check_kind
+from svc_async.wire.dialect import Dialect
 
 __all__ = ["Gate", "RateRule", "SandboxConfig"]
 
@@ -102,6 +103,7 @@ class SandboxConfig:
     """The settings of a sandbox.
 
     Attributes:
+        dialect: the words of the service, if they are not those of the contract; `Sandbox(dialect=)` sets it.
         hosts: names of this server in `Host`, besides `localhost`, its own `host` and the address of the connection.
         rate_limits: False disables rate limits and their headers.
         rate_rules: replaces rate rules by name; see the table of rules.
@@ -129,6 +131,7 @@ class SandboxConfig:
     """
 
     # Unspecified: all but those of the specification; the ids are those of assumptions.toml.
+    dialect: Dialect | None = None
     hosts: frozenset[str] = frozenset()  # ASM-94
     rate_limits: bool = True
     rate_rules: Mapping[str, RateRule] = attrs.field(factory=dict[str, RateRule])  # ASM-11

@@ -40,6 +40,7 @@ from svc_async.sandbox.state.audiences import AudienceView
 from svc_async.sandbox.state.grants import Grants
 from svc_async.sandbox.state.paging import Paginator
 from svc_async.sandbox.state.store import Store
+from svc_async.wire.dialect import Dialect
 
 __all__ = ["Sandbox", "build"]
 
@@ -70,6 +71,8 @@ class Sandbox:
         port: 0 chooses a free one.
         host: the address to listen on.
         config: the behaviour where the specification is silent.
+        dialect: the words that it speaks, if they are not those of the contract: `svc_async.Dialect.load` reads them
+            from a file. Arguments and records of this object are in the words of the contract all the same.
         ssl_context: to serve https.
 
     Raises:
@@ -84,6 +87,7 @@ class Sandbox:
         port: int = 0,
         host: str = "127.0.0.1",
         config: SandboxConfig | None = None,
+        dialect: Dialect | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
@@ -93,6 +97,9 @@ class Sandbox:
         check_kind("clock", Clock, self.clock)
         check_kind("config", SandboxConfig, self.config)
         check_kind("ssl_context", ssl.SSLContext | None, ssl_context)
+        check_kind("dialect", Dialect | None, dialect)
+        if dialect is not None:
+            self.config = attrs.evolve(self.config, dialect=dialect)
         self.faults = Faults()
         self.requests = RequestLog(self.config.requests_kept, bodies=self.config.bodies_kept)
         self._seed, self._host, self._port, self._tls = seed, host, port, ssl_context
@@ -144,6 +151,11 @@ class Sandbox:
 
     async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """The words that it speaks, if they are not those of the contract."""
+        return self.config.dialect
 
     @property
     def is_running(self) -> bool:

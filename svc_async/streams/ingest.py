@@ -12,7 +12,7 @@ from svc_async.clock import Clock
 from svc_async.engine.transport import OpenStream
 from svc_async.errors import InvalidArgument, StreamDropped, StreamOverflow
 from svc_async.events.models import Event, UnknownEvent
-from svc_async.events.parser import estimate_memory, parse_events
+from svc_async.events.parser import EventParser, estimate_memory
 from svc_async.streams.lines import LineSplitter, OverlongLine, RecentKeys, parse_disconnect
 from svc_async.streams.states import Checkpoint, MalformedLine, StreamStats
 
@@ -135,6 +135,7 @@ class EventIngest:
     recent_keys: RecentKeys
     stats: StreamStats
     clock: Clock
+    parser: EventParser
     stall_timeout: float
     max_line_bytes: int
     on_malformed: Callable[[MalformedLine], object] | None
@@ -190,7 +191,8 @@ class EventIngest:
             self.stats.heartbeats += 1
         else:
             try:
-                events = parse_events(line) if len(line) <= _SMALL else await asyncio.to_thread(parse_events, line)
+                parse = self.parser.parse
+                events = parse(line) if len(line) <= _SMALL else await asyncio.to_thread(parse, line)
             except InvalidArgument as error:
                 self._report_malformed(line, len(line), error.rule)
                 return

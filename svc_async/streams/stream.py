@@ -15,6 +15,7 @@ from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.transport import OpenStream
 from svc_async.errors import Hint, InvalidArgument, SvcError
 from svc_async.events.models import Event
+from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter
 from svc_async.monitoring import StreamLagEvent, Subscribers
 from svc_async.streams.ingest import Buffer, EventIngest, Overflow, QueuedEvent
@@ -89,6 +90,7 @@ class EventStream:
         clock: the time.
         rng: the source of the jitter.
         path: the path as the reference prints it, for the subscribers.
+        parser: parses its lines.
         subscribers: what receives the events of the session.
     """
 
@@ -100,6 +102,7 @@ class EventStream:
         clock: Clock,
         rng: random.Random | None = None,
         path: str = "",
+        parser: EventParser | None = None,
         subscribers: Subscribers | None = None,
     ) -> None:
         self._clock = clock
@@ -119,6 +122,7 @@ class EventStream:
             recent_keys=keys,
             stats=self._stats,
             clock=clock,
+            parser=parser or EventParser(),
             stall_timeout=settings.stall_timeout,
             max_line_bytes=settings.max_line_bytes,
             on_malformed=settings.on_malformed,
@@ -159,6 +163,7 @@ class EventStream:
             settings,
             clock=pipeline.clock,
             path=route.path,
+            parser=EventParser(dialect=pipeline.dialect),
             subscribers=pipeline.subscribers,
         )
 

@@ -23,6 +23,7 @@ from svc_async.sync.entries import WrittenIdentifiers
 from svc_async.sync.ledger import read_clocks
 from svc_async.sync.state import SyncState, check_location, open_sync_state
 from svc_async.sync.user_slices import list_identifiers
+from svc_async.wire.dialect import Dialect
 
 __all__ = ["WriteNotes", "open_notes", "remember_sync", "warn_of_syncs"]
 
@@ -38,11 +39,13 @@ class WriteNotes(Ledger):
         state: the state.
         clock: the time.
         adds: whether the job may add users, or only removes some.
+        dialect: the words in which the job is sent, if they are not those of the contract.
     """
 
     state: SyncState
     clock: Clock
     adds: bool
+    dialect: Dialect | None
     _noted: dict[int, Batch] = attrs.field(factory=dict[int, Batch], init=False)
     _was_in_doubt: bool = attrs.field(default=False, init=False)
 
@@ -56,7 +59,8 @@ class WriteNotes(Ledger):
         self._was_in_doubt |= lane.in_doubt
         identifiers = WrittenIdentifiers()
         if self._noted.get(lane.number) is not batch:
-            identifiers = await in_thread(lambda: list_identifiers(batch))  # a tenth of a second for five megabytes
+            # It takes a tenth of a second for five megabytes.
+            identifiers = await in_thread(lambda: list_identifiers(batch, self.dialect))
         await self.state.note_writes(identifiers, read_clocks(self.clock), adds=self.adds)
         self._noted[lane.number] = batch
 
@@ -101,4 +105,4 @@ async def open_notes(job: Job, name: str, sender: Pipeline, *, adds: bool) -> As
         return
     async with open_sync_state(check_location(job.state), name) as state:
         await state.begin_writes()
-        yield WriteNotes(state, sender.clock, adds)
+        yield WriteNotes(state, sender.clock, adds, sender.dialect)

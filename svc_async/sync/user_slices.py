@@ -16,6 +16,7 @@ from svc_async.users.encoding import EncodedUsers
 from svc_async.users.identifiers import IDENTIFIERS, PartnerId
 from svc_async.users.packed import HashedUsers, IdentifierSet, TextUsers
 from svc_async.users.user_columns import UserColumns, find_template
+from svc_async.wire.dialect import Dialect
 
 __all__ = ["KINDS", "find_users", "list_identifiers", "pack_users", "unpack_users"]
 
@@ -78,11 +79,11 @@ def find_users(slices: Iterable[tuple[bytes, range, Sequence[int]]], identifiers
             yield from (rows[indexes[place]] for place in found if indexes[place] in wanted)
 
 
-def list_identifiers(batch: Batch) -> WrittenIdentifiers:
-    """Return all identifiers of the users of a batch."""
+def list_identifiers(batch: Batch, dialect: Dialect | None) -> WrittenIdentifiers:
+    """Return all identifiers of the users of a batch, which is written in the words of a dialect, if there is one."""
     kinds, keys, rests, names = bytearray(), list[bytes](), list[bytes](), list[bytes]()
     for array in chain.from_iterable(block.write_users() for block in batch.operation_blocks):
-        for user in msgspec.json.decode(array):
+        for user in msgspec.json.decode(array if dialect is None else dialect.read_json(array.encode())):
             for name, texts in user.items():
                 identifier = IDENTIFIERS[name]
                 for text in texts:

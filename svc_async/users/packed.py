@@ -51,6 +51,13 @@ class RowTemplate:
     openings: Sequence[str] = ("",)
     closing: str = ""
 
+    def change(self, write: Callable[[bytes], bytes]) -> "RowTemplate":
+        """Return the same template with what a function makes of its JSON."""
+        before, between, after, *openings = (
+            write(part.encode()).decode() for part in (self.before, self.between, self.after, *self.openings)
+        )
+        return RowTemplate(before, between, after, openings, self.closing)
+
 
 PLAIN = RowTemplate("", ",", "")
 """The template of users that are written out."""

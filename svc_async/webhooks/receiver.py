@@ -41,16 +41,20 @@ from svc_async.webhooks.stats import Counters, Health, Stats
 from svc_async.webhooks.stores.dedupe import DedupeStore, MemoryDedupe
 from svc_async.webhooks.stores.inbox import EventState
 from svc_async.webhooks.verification import (
+    DIALECT,
     Fields,
     Headers,
     HttpAnswer,
     Rejected,
     RejectReason,
     Verifier,
+    check_keys,
     name_keys,
     parse_fields,
     reject,
+    rename_headers,
 )
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.hmac_sha256 import SigningKey
 
 if TYPE_CHECKING:
@@ -162,6 +166,7 @@ class WebhookReceiver:
             the drain deadline (`NotHandled`); the event is None if a store fails for a whole delivery.
         dead_letter: called as `dead_letter(event, error)` with each accepted event that could not be handled.
         crc_key: the key that answers CRC checks, by default the first.
+        dialect: the words of the service, if they are not those of the contract; `Dialect.load` reads them from a file.
         crc_signature: how to treat a signature of the CRC check itself; by default it is ignored.
         max_body: the largest body, in bytes; 1 MiB by default.
         max_bodies: how many deliveries may be read or wait for their answer at a time, by default 1,000; a further one
@@ -188,6 +193,7 @@ class WebhookReceiver:
         router: EventRouter | None = None,
         parser: EventParser | None = None,
         crc_key: SigningKey | None = None,
+        dialect: Dialect | None = None,
         clock: Clock | None = None,
         **options: Unpack[ReceiverOptions],
     ) -> None:
@@ -199,12 +205,17 @@ class WebhookReceiver:
         clock = SystemClock() if clock is None else clock
         if dedupe is None:
             dedupe = MemoryDedupe(clock=clock) if shared is None else shared
+        parser = EventParser() if parser is None else parser
+        DIALECT.check("dialect", dialect)
+        if dialect is not None:
+            keys, parser = rename_headers(check_keys(keys), dialect), attrs.evolve(parser, dialect=dialect)
+            crc_key = None if crc_key is None else rename_headers([crc_key], dialect)[0]
         self._settings = settings = ReceiverSettings(
             keys=keys,
             ack=ack,
             dedupe=dedupe,
             router=EventRouter() if router is None else router,
-            parser=EventParser() if parser is None else parser,
+            parser=parser,
             crc_key=crc_key,
             clock=clock,
             **options,
@@ -214,6 +225,7 @@ class WebhookReceiver:
             crc_key=crc_key or settings.keys[0],
             crc_signature=settings.crc_signature,
             max_body=settings.max_body,
+            dialect=dialect,
         )
         self._keys = name_keys(settings.keys)
         self._bodies = _Bodies(settings)

@@ -16,13 +16,15 @@ import msgspec
 from svc_async.errors import InvalidArgument, SvcError
 from svc_async.events.models import Event
 from svc_async.events.parser import EventParser
-from svc_async.value_rules import COUNT, SEVERAL, ValueRule, instance_of
+from svc_async.value_rules import COUNT, SEVERAL, ValueRule, instance_of, or_none
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.envelope import NOT_JSON
 from svc_async.wire.hmac_sha256 import SIGNATURE_HEADER, SigningKey, crc_answer, crc_token, is_signature, sign, verify
 
 __all__ = [
     "ADVICE",
     "ADVICE_AFTER_FAILURE",
+    "DIALECT",
     "MAX_BODY",
     "CrcSignature",
     "Fields",
@@ -37,6 +39,7 @@ __all__ = [
     "name_keys",
     "parse_fields",
     "reject",
+    "rename_headers",
     "unwrap",
 ]
 
@@ -353,12 +356,14 @@ class Verifier:
         crc_key: the key that answers CRC checks.
         crc_signature: how to treat a signature of the CRC check.
         max_body: the largest body, in bytes.
+        dialect: the words of the service, if they are not those of the contract.
     """
 
     keys: Sequence[SigningKey]
     crc_key: SigningKey
     crc_signature: CrcSignature
     max_body: int
+    dialect: Dialect | None = None
 
     def answer_crc(self, raw_query: bytes, fields: Fields) -> HttpAnswer:
         """Answer a CRC check (contract WH-36).
@@ -370,10 +375,13 @@ class Verifier:
             self.crc_signature == "verify_if_present" and any(values for _, values in self._signatures(fields))
         ):
             self.verify(raw_query, fields)
+        query = raw_query if self.dialect is None else self.dialect.read_form(raw_query)
         try:
-            body = crc_answer(self.crc_key, crc_token(raw_query))
+            body = crc_answer(self.crc_key, crc_token(query))
         except InvalidArgument:
             raise Rejected(RejectReason.CRC_TOKEN) from None
+        if self.dialect is not None:
+            body = self.dialect.write_json(body)
         return HttpAnswer(200, {"content-type": "application/json"}, body)
 
     def verify(self, message: bytes, fields: Fields) -> SigningKey:
@@ -453,7 +461,14 @@ class Verifier:
             yield key, values
 
 
-def unwrap(body: bytes, headers: Headers, *, keys: Iterable[SigningKey], max_body: int = MAX_BODY) -> tuple[Event, ...]:
+def unwrap(
+    body: bytes,
+    headers: Headers,
+    *,
+    keys: Iterable[SigningKey],
+    max_body: int = MAX_BODY,
+    dialect: Dialect | None = None,
+) -> tuple[Event, ...]:
     """Return the events of one delivery once its signature is verified, for code with a queue of its own.
 
     Nothing is stored or counted, and an event may arrive more than once: `event.key` is the same each time. A delivery
@@ -465,6 +480,7 @@ def unwrap(body: bytes, headers: Headers, *, keys: Iterable[SigningKey], max_bod
         headers: the header fields; a mapping, or pairs.
         keys: the keys that may have signed it, such as the app's secret and its former one.
         max_body: the largest body, in bytes.
+        dialect: the words of the service, if they are not those of the contract.
 
     Raises:
         Rejected: no key signed exactly these bytes, or they are not a delivery; `status` is the status to answer with.
@@ -472,12 +488,15 @@ def unwrap(body: bytes, headers: Headers, *, keys: Iterable[SigningKey], max_bod
     """
     keys = check_keys(keys)
     COUNT.check("max_body", max_body)
+    DIALECT.check("dialect", dialect)
+    if dialect is not None:
+        keys = rename_headers(keys, dialect)
     verifier = Verifier(keys=keys, crc_key=keys[0], crc_signature="ignore", max_body=max_body)
-    _, events = verifier.read(body, parse_fields(headers), _PARSER)
+    _, events = verifier.read(body, parse_fields(headers), EventParser(dialect=dialect))
     return events
 
 
-_PARSER = EventParser()
+DIALECT = or_none(instance_of(Dialect, "a Dialect, such as Dialect.load(path)"))
 _KEY = instance_of(SigningKey, "a SigningKey, such as SigningKey(...)")
 _KEYS = ValueRule(SEVERAL.accepts, "a list of SigningKey, such as [SigningKey(...)]")
 
@@ -495,6 +514,11 @@ def check_keys(keys: object) -> tuple[SigningKey, ...]:
     if not found:
         raise InvalidArgument("keys", "must contain at least one SigningKey: without one nothing can be verified")
     return found
+
+
+def rename_headers(keys: Iterable[SigningKey], dialect: Dialect) -> tuple[SigningKey, ...]:
+    """Return keys under the headers that a dialect has for theirs."""
+    return tuple(attrs.evolve(key, header=dialect.headers.get(key.header.lower(), key.header)) for key in keys)
 
 
 def name_keys(keys: Sequence[SigningKey]) -> Mapping[SigningKey, tuple[str, str]]:

@@ -171,11 +171,21 @@ def make_unexpected(message: str, answer: CallAnswer, *, repeatable: bool = Fals
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """An HTTP answer as received; the names of `headers` are case-insensitive."""
+    """An HTTP answer; the names of `headers` are case-insensitive.
+
+    Attributes:
+        came: the body as it came, if a dialect has changed words in it.
+    """
 
     status: int
     headers: Mapping[str, str] = attrs.field(repr=False)
     body: bytes = attrs.field(repr=False)
+    came: bytes | None = attrs.field(default=None, repr=False)
+
+    @property
+    def received(self) -> bytes:
+        """The body as it came."""
+        return self.body if self.came is None else self.came
 
     def request_id(self, header: str | None) -> str | None:
         """Return the server-assigned request id from the header that the session configures."""
@@ -202,6 +212,10 @@ def parse_refusal(
     """
     raw, headers = secrets.hide(answer.body), secrets.hide_headers(answer.headers)
     value = _parse_value(raw)
+    kept = (value, raw)
+    if answer.came is not None:
+        came = secrets.hide(answer.came)
+        kept = (_parse_value(came), came)
     body = value if isinstance(value, dict) else {}
     reasons = [*read_document(value)]
     if not reasons and (text := read_text(raw, headers.get("content-type", ""))):
@@ -219,7 +233,7 @@ def parse_refusal(
         operation_errors=_parse_operation_errors(body.get("operation_errors")),
         headers=headers,
         request_id=answer.request_id(request_id_header),
-        body=_remove_echo(value, raw),
+        body=_remove_echo(*kept),
         retry_at=None if wait is None else now + wait,
         retry_after=None if wait is None else wait.total_seconds(),
     )

@@ -113,7 +113,7 @@ class Reader:
             status=answer.status,
             headers=answer.headers,
             request_id=answer.request_id(self.request_id_header),
-            body=answer.body,
+            body=answer.received,
             repeatable=repeatable,
         )
 

@@ -39,6 +39,7 @@ COMMANDS = {
     "job status": (f"{NAME}.journal",),
     "job resume": (f"{NAME}.journal",),
     "job report": (f"{NAME}.journal",),
+    "dialect check": (f"{NAME}.toml",),
     "trigger": (HOSTILE, "--url", "URL"),
     "webhook check": ("URL/hook",),
     "webhook register": ("https://hooks.example.test/svc", "--event", HOSTILE, "--user", "7"),
@@ -75,6 +76,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 def run(url: str, call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     (here / f"{NAME}.csv").write_text("email\na@example.org\nnobody\n")
     (here / f"{NAME}.feed.csv").write_text(FEED)
+    (here / f"{NAME}.toml").write_text(f'name = "a"\n[names]\n"{HOSTILE}" = "b"\n')
     (here / f"{NAME}.keys.csv").write_text("product_key\n1\n")
     settings = {"BASE_URL": url, "ADS_URL": f"{url}/ads", "CONSUMER_KEY": "k", "CONSUMER_SECRET": "s"}
     settings |= {"ACCESS_TOKEN": "t", "ACCESS_TOKEN_SECRET": "s"}

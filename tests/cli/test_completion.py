@@ -80,7 +80,7 @@ def test_bash_completes_commands_options_and_choices(bash: Path, typed: list[str
 WITH_FILES = (
     *("audience upload", "audience remove", "audience sync", "do-not-reach upload", "do-not-reach remove"),
     *("catalog upload", "catalog delete", "catalog sync"),
-    *("webhook sign", "webhook verify", "job status", "job resume", "job watch", "job report"),
+    *("dialect check", "webhook sign", "webhook verify", "job status", "job resume", "job watch", "job report"),
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from svc_async import Session
+from svc_async import Dialect, Session
 from svc_async.ads.account_history import HistoryEntityType
 from svc_async.ads.accounts import IndustryType
 from svc_async.ads.cards import CardType
@@ -22,6 +22,7 @@ from svc_async.ads.tailored_audience_permissions import PermissionLevel
 from svc_async.handles import AccountHandle
 from svc_async.sandbox import Sandbox, VirtualClock
 from tests.support.contract import OPERATIONS, PRODUCT
+from tests.support.dialects import ACME, EVERY_WORD
 
 OK = 200
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
@@ -49,8 +50,13 @@ def covers(family: str) -> Callable[[Walk], Walk]:
 
 
 @pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox(clock=VirtualClock(NOW, mode="jump")) as sandbox:
+def dialect() -> Dialect | None:
+    return None
+
+
+@pytest.fixture
+async def sandbox(dialect: Dialect | None) -> AsyncIterator[Sandbox]:
+    async with Sandbox(clock=VirtualClock(NOW, mode="jump"), dialect=dialect) as sandbox:
         yield sandbox
 
 
@@ -274,6 +280,7 @@ async def use_video_conversation_cards(_: Session, account: AccountHandle) -> No
 
 
 @pytest.mark.rule("GEN-01", "GEN-03", "GEN-04", "GEN-12", "GEN-14")
+@pytest.mark.parametrize("dialect", [None, EVERY_WORD, ACME], ids=["plain", "every word", "acme"])
 @pytest.mark.parametrize("family", WALKS)
 async def test_every_operation_of_a_family_is_answered(family: str, sandbox: Sandbox) -> None:
     async with Session.sandbox(sandbox) as session:

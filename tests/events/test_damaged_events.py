@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from svc_async.events.models import ActivityEvent, UnknownEvent
-from svc_async.events.parser import parse_events
+from svc_async.events.parser import EventParser
 from svc_async.events.router import EventRouter
 from svc_async.webhooks import SigningKey, WebhookReceiver
 from svc_async.webhooks.testing import build_delivery
@@ -36,7 +36,7 @@ def build_events(event_type: str) -> list[dict[str, Any]]:
 def test_whatever_comes_keeps_its_type_and_can_be_reached(event_type: str) -> None:
     whole, *damaged = build_events(event_type)
     for sent in damaged:
-        (event,) = parse_events(json.dumps({"data": sent}).encode())
+        (event,) = EventParser().parse(json.dumps({"data": sent}).encode())
         assert isinstance(event, ActivityEvent)
         assert event.event_type == event_type
         assert (event.raw, event.payload) == (sent, sent.get("payload"))
@@ -51,7 +51,7 @@ async def test_a_handler_of_its_type_or_of_misfits_hears_of_it(event_type: str) 
     router.on(event_type)(lambda event, _: heard.append((event.problem is None, event.raw)))
     router.on("misfit")(lambda event, _: heard.append((event.problem is None, event.raw)))
     damaged = build_events(event_type)
-    for event in parse_events(json.dumps({"data": damaged}).encode()):
+    for event in EventParser().parse(json.dumps({"data": damaged}).encode()):
         assert await router.dispatch(event) == 1
     assert [raw for _, raw in heard] == damaged
     assert heard[0][0]

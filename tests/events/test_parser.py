@@ -24,7 +24,7 @@ from svc_async.events.models import (
     SpaceEvent,
     UnknownEvent,
 )
-from svc_async.events.parser import EventParser, parse_events
+from svc_async.events.parser import EventParser
 from tests.support.contract import ENUMS, EVENT_ENUMS
 from tests.support.errors import has
 from tests.support.event_samples import PAYLOADS, activity, encode_body
@@ -34,7 +34,7 @@ KINDS_BY_FAMILY = {"dm": DirectMessage, "spaces": SpaceEvent, "profile": Profile
 
 
 def parse_one(raw: bytes) -> Event:
-    (event,) = parse_events(raw)
+    (event,) = EventParser().parse(raw)
     return event
 
 
@@ -197,7 +197,7 @@ def test_a_lone_surrogate_does_not_cost_an_event() -> None:
 
 
 def test_several_events_in_one_body() -> None:
-    events = parse_events(
+    events = EventParser().parse(
         encode_body([activity("post.create", uuid="1"), activity("post.edit", uuid="2"), activity("dm.read")])
     )
     assert [event.key for event in events] == ["1", "2", "-42"]
@@ -220,7 +220,7 @@ def test_an_event_may_come_without_data_around_it() -> None:
     ],
 )
 def test_what_is_no_event_hides_no_other_of_the_body(other: object, raw: object, problem: str) -> None:
-    odd, good = parse_events(encode_body([other, activity("post.create")]))
+    odd, good = EventParser().parse(encode_body([other, activity("post.create")]))
     assert isinstance(good, PostCreated)
     assert isinstance(odd, UnknownEvent)
     assert (odd.event_type, odd.raw, odd.problem) == ("unknown", raw, problem)
@@ -241,7 +241,7 @@ def test_without_a_uuid_the_digest_of_the_body_is_the_key() -> None:
     assert parse_one(raw).key == digest
     several = encode_body([activity("post.create", uuid=None), activity("post.create", uuid=None)])
     digest = hashlib.sha256(several).hexdigest()
-    assert [event.key for event in parse_events(several)] == [f"{digest}:0", f"{digest}:1"]
+    assert [event.key for event in EventParser().parse(several)] == [f"{digest}:0", f"{digest}:1"]
 
 
 def test_a_uuid_is_an_opaque_string() -> None:
@@ -328,7 +328,7 @@ def test_an_event_of_another_product_that_does_not_fit_keeps_its_type(value: Any
 @pytest.mark.parametrize("raw", [b"", b"[]", b"7", b'"x"', b"null", b"{", b'{"a":1}{}', b"\xff", b"[" * 100_000])
 def test_a_body_that_is_not_an_object_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidArgument, check=has(parameter="body")):
-        parse_events(raw)
+        EventParser().parse(raw)
 
 
 @pytest.mark.parametrize("body", [None, "{}", {}, 5, [b"{}"]])
@@ -378,7 +378,7 @@ bodies = st.fixed_dictionaries(
 @settings(max_examples=20)
 @given(bodies)
 def test_every_object_is_parsed_into_events(value: Any) -> None:
-    events = parse_events(json.dumps(value).encode())
+    events = EventParser().parse(json.dumps(value).encode())
     assert events
     assert all(event.key for event in events)
-    assert [*events] == [*parse_events(json.dumps(value).encode())]
+    assert [*events] == [*EventParser().parse(json.dumps(value).encode())]

@@ -8,7 +8,7 @@ import pytest
 
 from svc_async.events import public
 from svc_async.events.models import ActivityEvent, EventPost, ProfileUpdated
-from svc_async.events.parser import parse_events
+from svc_async.events.parser import EventParser
 from tests.support.contract import EVENT_RECORDS
 from tests.support.event_records import PAYLOADS, build_payload
 from tests.support.event_samples import activity, encode_body
@@ -26,7 +26,7 @@ MODELS = {
 
 
 def parse(event_type: str, **more: Any) -> Any:
-    (event,) = parse_events(encode_body(activity(event_type, **{"payload": build_payload(event_type), **more})))
+    (event,) = EventParser().parse(encode_body(activity(event_type, **{"payload": build_payload(event_type), **more})))
     return event
 
 
@@ -91,7 +91,7 @@ def test_a_revocation_concerns_the_user_who_withdrew_the_access() -> None:
 
 
 def test_another_name_of_a_type_is_parsed_as_its_current_name() -> None:
-    (event,) = parse_events(encode_body(activity("chat.conversation_join", payload={})))
+    (event,) = EventParser().parse(encode_body(activity("chat.conversation_join", payload={})))
     assert event.event_type == "chat.conversation.join"
 
 

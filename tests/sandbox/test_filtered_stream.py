@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svc_async.events.models import MatchedPost
-from svc_async.events.parser import parse_events
+from svc_async.events.parser import EventParser
 from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.sandbox.push.rule_language import MalformedRule, Post, parse_rule
 from tests.support.raw_client import open_raw_client
@@ -330,7 +330,7 @@ async def test_a_post_looks_as_other_clients_expect_it(v2: V2Client) -> None:
     counters = ("retweet_count", "reply_count", "like_count", "quote_count", "bookmark_count", "impression_count")
     assert post["public_metrics"] == dict.fromkeys((*counters, "repost_count"), 0)
     assert (user["id"], user["username"], "screen_name" in user) == (post["author_id"], "anna", False)
-    (event,) = parse_events(line)
+    (event,) = EventParser().parse(line)
     assert isinstance(event, MatchedPost)
     assert (event.problem, event.misfits, event.post.created_at) == (None, (), v2.clock.now())
     assert event.post.public_metrics == post["public_metrics"]

@@ -22,6 +22,7 @@ from svc_async.lists.products import Products
 from svc_async.monitoring import Subscribers
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.base_urls import Endpoints
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.envelope import CallAnswer
 from svc_async.wire.route import Blocks, Request
 from tests.support.call_answers import make_call_answer
@@ -60,6 +61,7 @@ class FakeCatalog:
     """By the number of the request, from 1: what is raised, or what makes something else of the answer."""
     always: Any = None
     endpoints: Endpoints = ENDPOINTS
+    dialect: Dialect | None = None
     restored: list[tuple[str, list[datetime]]] = attrs.field(factory=list)
     memory: MemoryBudget = attrs.field(factory=MemoryBudget)
     subscribers: Subscribers = attrs.field(factory=Subscribers)

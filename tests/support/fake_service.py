@@ -17,6 +17,7 @@ from svc_async.errors import ApiError, Sent, TransportError
 from svc_async.monitoring import Subscribers
 from svc_async.sandbox import VirtualClock
 from svc_async.wire.base_urls import Endpoints
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.envelope import CallAnswer
 from svc_async.wire.outcome import api_error
 from svc_async.wire.route import Blocks, Request
@@ -77,6 +78,7 @@ class FakeService:
     memory: MemoryBudget = attrs.field(factory=MemoryBudget)
     subscribers: Subscribers = attrs.field(factory=Subscribers)
     endpoints: Endpoints = ENDPOINTS
+    dialect: Dialect | None = None
     governor_id: str = attrs.field(factory=lambda: uuid4().hex)
     restored: list[tuple[str, list[datetime]]] = attrs.field(factory=list)
     in_flight: int = 0

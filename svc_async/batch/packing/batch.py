@@ -15,6 +15,7 @@ import attrs
 
 from svc_async.batch.packing.positions import Positions
 from svc_async.users.packed import Joints, PackedUsers, RowTemplate, TextUsers, merge_users
+from svc_async.wire.dialect import Dialect
 from svc_async.wire.route import Blocks
 
 __all__ = [
@@ -47,6 +48,10 @@ class OperationFrame:
     def size(self) -> int:
         """Its number of bytes."""
         return len(self.head) + len(self.tail)
+
+    def write_in(self, dialect: Dialect) -> "OperationFrame":
+        """Return the same frame in the words of a dialect."""
+        return OperationFrame(*(dialect.write_json(part.encode()).decode() for part in (self.head, self.tail)))
 
 
 ARRAY = OperationFrame("[", "]")

@@ -5,6 +5,7 @@ import shlex
 import sys
 import webbrowser
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from svc_async.cli.output.console import say, show, show_item, stderr, terminal
 from svc_async.cli.signals import run_coroutine
 from svc_async.errors import InvalidArgument
 from svc_async.sandbox import Sandbox, SandboxConfig
+from svc_async.wire.dialect import Dialect
 
 __all__ = ["sandbox"]
 
@@ -33,6 +35,7 @@ def sandbox(
     seed: int = 7,
     server_name: Annotated[list[str] | None, Parameter(negative=())] = None,
     forward: Annotated[list[str] | None, Parameter(negative=())] = None,
+    dialect: Path | None = None,
     open_: Annotated[bool, Parameter(name="--open", negative=())] = False,
     as_json: JsonFlag = False,
 ) -> int:
@@ -46,12 +49,15 @@ def sandbox(
             are refused, except to localhost, the host and the address of the connection. Repeatable.
         forward: URL=URL delivers what is sent to a webhook, such as https://hooks.example.test/svc, to a receiver on
             this machine, such as http://127.0.0.1:9000/svc. Repeatable.
+        dialect: A file of words that the sandbox speaks in place of the contract's; `svc-async dialect check` tries it.
         open_: Open the inspector in a browser: a page that shows each request, its answer and the rule that decided.
         as_json: Print only JSON.
     """
     check_port(port)
     names = frozenset(name.lower() for name in server_name or ())
-    running = Sandbox(host=host, port=port, seed=seed, config=SandboxConfig(hosts=names, catalogs_per_user=_CATALOGS))
+    config = SandboxConfig(hosts=names, catalogs_per_user=_CATALOGS)
+    words = None if dialect is None else Dialect.load(dialect)
+    running = Sandbox(host=host, port=port, seed=seed, config=config, dialect=words)
     try:
         forwarded = dict(_forward(running, pair) for pair in forward or ())
         run_coroutine(_serve(running, forwarded, opens=open_, as_json=as_json))

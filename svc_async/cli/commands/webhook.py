@@ -165,7 +165,7 @@ def check(url: str, /, *, profile: str | None = None, as_json: JsonFlag = False)
         as_json: Print only JSON.
     """
     _check_url(url)
-    key = find_signing_key(profile)
+    key, _ = find_signing_key(profile)
     finding = run_coroutine(_examine(url, key))
     notes = _list_what_the_service_refuses(url)
     if finding.problem is None:
@@ -265,13 +265,13 @@ def listen(
         as_json: Print only JSON, one object a line: first the address, then the events.
     """
     check_port(port)
-    key = find_signing_key(profile)
+    key, dialect = find_signing_key(profile)
     if save_dir:
         try:
             create_folder(save_dir)
         except OSError as error:
             raise InvalidArgument("--save-dir", f"cannot be {save_dir}: {error.strerror}") from None
-    receiver = WebhookReceiver(keys=[key], workers=1, on_error=_print_failure)
+    receiver = WebhookReceiver(keys=[key], dialect=dialect, workers=1, on_error=_print_failure)
     printer = _Printer(folder=save_dir, as_json=as_json)
     receiver.on("*")(printer)
 
@@ -309,7 +309,7 @@ def sign(file: Path, /, *, profile: str | None = None, as_json: JsonFlag = False
         profile: Use the secret of this profile, not SVC_CONSUMER_SECRET.
         as_json: Print only JSON.
     """
-    key = find_signing_key(profile)
+    key, _ = find_signing_key(profile)
     signature = sign_body(key, _read(file))
     if as_json:
         show_json({"header": key.header, "signature": signature})
@@ -328,7 +328,7 @@ def verify(file: Path, /, *, signature: str, profile: str | None = None, as_json
         profile: Use the secret of this profile, not SVC_CONSUMER_SECRET.
         as_json: Print only JSON.
     """
-    key = find_signing_key(profile)
+    key, _ = find_signing_key(profile)
     problem = diagnose_signature(key, _read(file), signature)
     problem = problem and f"{problem}; it was compared with {key.key_id}"
     if as_json:

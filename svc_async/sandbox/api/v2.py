@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from svc_async.sandbox.push.channels import Product, StreamRule, Subscription
-from svc_async.sandbox.push.streams import Hub, StreamRefused
+from svc_async.sandbox.push.streams import Hub, StreamRefused, Write
 from svc_async.sandbox.refusal import Basis, Problem, Refusal
 from svc_async.sandbox.server.decoding import integer, text, timestamp
 from svc_async.sandbox.server.operations import Call, Operation
@@ -67,10 +67,16 @@ async def connect(call: Call, response: OpenResponse, product: Product) -> None:
     try:
         stream = await response.start(headers={"Content-Type": "application/json;charset=utf-8"})
         with response.clock.release():
-            await connection.run(recorded, stream.write, response.abort, live=live)
+            await connection.run(recorded, _translate(stream.write, call), response.abort, live=live)
     finally:
         watch.cancel()
         connection.leave()
+
+
+def _translate(write: Write, call: Call) -> Write:
+    """Return a function that writes lines in the words of the service."""
+    dialect = call.sandbox.config.dialect
+    return write if dialect is None else lambda line: write(dialect.write_json(line))
 
 
 def _refuse_connection(refused: StreamRefused) -> Refusal:

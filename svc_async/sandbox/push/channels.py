@@ -219,7 +219,7 @@ class Channels:
 
     def _create(self, app: App) -> AppChannels:
         config, background, ids = self._config, self._background, self._store.ids
-        signer = Signer(consumer_secret=app.consumer_secret)
+        signer = Signer(consumer_secret=app.consumer_secret, dialect=config.dialect)
         outbound = Outbound(background.clock, self.targets)
         deliveries = Deliveries(
             config=config,

@@ -129,9 +129,12 @@ class CrcChecks:
     async def _check(self, url: str, occasion: Occasion) -> Attempt:
         # Unspecified: that each check has a token of its own (ASM-35) and nothing else in its query (ASM-30), and that
         # it is not signed (ASM-34).
-        token = self.ids.secret(f"crc_token:{next(self._numbers)}", 32)
+        token, dialect = self.ids.secret(f"crc_token:{next(self._numbers)}", 32), self.signer.dialect
+        query = f"crc_token={token}"
+        if dialect is not None:
+            query = dialect.write_form(query.encode()).decode()
         return await self.outbound.send(
-            TargetRequest(method="GET", url=url, query=f"crc_token={token}", headers={}),
+            TargetRequest(method="GET", url=url, query=query, headers={}),
             occasion=occasion,
             max_wait=_TIMEOUT,
             accept=lambda answer: self._classify(answer, token),
@@ -141,7 +144,8 @@ class CrcChecks:
     def _classify(self, answer: TargetAnswer, token: str) -> Verdict:
         # Unspecified: that any 2XX status will do with the right token (ASM-32); WH-21 speaks of 2XX.
         expected = sign(self.signer.consumer_secret, token.encode())
-        return Verdict.OK if _parse_response_token(answer.body) == expected else Verdict.WRONG_TOKEN
+        body = answer.body if self.signer.dialect is None else self.signer.dialect.serve_json(answer.body)
+        return Verdict.OK if _parse_response_token(body) == expected else Verdict.WRONG_TOKEN
 
 
 def _parse_response_token(body: bytes) -> object:

@@ -233,7 +233,7 @@ class Deliveries:
             webhook=webhook,
             event_uuid=_find_field(event, "event_uuid"),
             event=event,
-            body=msgspec.json.encode(event),
+            body=self._write(event),
             created_at=self.background.clock.now(),
             fault=fault,
             replay_job=replay_job,
@@ -247,6 +247,10 @@ class Deliveries:
             self._waiting = [held for held in self._waiting if held.webhook is not webhook]
             self.background.start(self._deliver_first(delivery, overtaken))
         return delivery
+
+    def _write(self, event: Mapping[str, Any]) -> bytes:
+        body = msgspec.json.encode(event)
+        return body if self.config.dialect is None else self.config.dialect.write_json(body)
 
     async def _deliver_first(self, delivery: Delivery, overtaken: list[Delivery]) -> None:
         for held in overtaken:

@@ -26,6 +26,7 @@ from yarl import URL
 
 from svc_async.sandbox.clock import Clock
 from svc_async.sandbox.kinds import WrongArgument
+from svc_async.wire.dialect import Dialect
 
 __all__ = [
     "AsgiApp",
@@ -360,14 +361,20 @@ def sign(secret: str, message: bytes) -> str:
 
 @attrs.frozen(kw_only=True)
 class Signer:
-    """Writes the signature header (WH-40b)."""
+    """Writes the signature header (WH-40b).
+
+    Attributes:
+        dialect: the words of the service, if they are not those of the contract.
+    """
 
     consumer_secret: str = attrs.field(repr=False)
+    dialect: Dialect | None = None
 
     def sign_headers(self, message: bytes, *, secret: str | None = None) -> dict[str, str]:
         """Return the header for a message; `secret` replaces the right one."""
         # Unspecified: that the consumer secret signs, and no second secret in a header of its own (ASM-25, ASM-38).
-        return {"x-svc-webhooks-signature": sign(secret or self.consumer_secret, message)}
+        headers = {"x-svc-webhooks-signature": sign(secret or self.consumer_secret, message)}
+        return headers if self.dialect is None else self.dialect.write_headers(headers)
 
 
 _log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from svc_async.sandbox.clock import Timer
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.kinds import WrongArgument, check_bounds, check_kind
 
-__all__ = ["Connection", "Hub", "StreamRefused"]
+__all__ = ["Connection", "Hub", "StreamRefused", "Write"]
 
 _END_OF_LINE = b"\r\n"
 _GARBAGE = b'{"data": {"event_uuid": \x00 not JSON'

@@ -52,6 +52,8 @@ class Exchange:
     """One request and its answer.
 
     Attributes:
+        path: the path in the words of the contract.
+        wire_path: the path as it came, which the signature covers.
         faults: the actions of the faults that strike it.
         closed: set when the client has disconnected or the sandbox closes.
         unreadable: why the body could not be read; it is empty then.
@@ -64,6 +66,7 @@ class Exchange:
     log: RequestLog
     request: web.BaseRequest = attrs.field(repr=False)
     path: str
+    wire_path: str
     query: str
     body: bytes = attrs.field(repr=False)
     logged: LoggedRequest
@@ -105,7 +108,7 @@ class Exchange:
                 return None
         if reply is None:
             return None
-        reply = attrs.evolve(reply, headers={**self._headers, **reply.headers})
+        reply = self._translate(attrs.evolve(reply, headers={**self._headers, **reply.headers}))
         self._note_answer(reply, reply.body)
         return reply
 
@@ -126,7 +129,7 @@ class Exchange:
 
     def _prepare(self) -> Call:
         self.gatekeeper.check_host(self.request.headers.getall("Host", ()), self._find_own_address())
-        check_utf8(self.path, "the path")
+        check_utf8(self.wire_path, "the path")
         self._operation, ids = self.gatekeeper.find(self.request.method, self.path)
         operation, self._echo = self._operation, dict(ids)
         self._note(operation=operation.id)
@@ -134,14 +137,18 @@ class Exchange:
             raise self.unreadable
         query, form = self._parse_pairs()
         caller = self.gatekeeper.identify(operation, self._make_auth_request(query, form))
+        protocol, body, dialect = caller.protocol, self.body, self.sandbox.config.dialect
+        if dialect is not None:
+            query, form = dialect.serve_pairs(query), dialect.serve_pairs(form)
+            protocol, body = dict(dialect.serve_pairs(protocol.items())), dialect.serve_json(body)
         self._headers |= self.gatekeeper.admit(operation, caller, ids, path=self.path, query=query)
         check_content(operation, self.request.headers.get("Content-Type", ""), self.body)
         params, sent = read_parameters(
             operation.params,
             query=query,
-            header=caller.protocol,
+            header=protocol,
             form=form,
-            body=self.body,
+            body=body,
             body_type=operation.body,
             config=self.sandbox.config,
         )
@@ -154,7 +161,8 @@ class Exchange:
             sent=sent,
             headers=self.request.headers,
             secure=self.request.scheme == "https",
-            body=self.body,
+            body=body,
+            size=len(self.body),
             now=self.sandbox.clock.now(),
             sandbox=self.sandbox,
             refused_items=self.refused_items,
@@ -179,7 +187,7 @@ class Exchange:
         headers = self.request.headers
         return AuthRequest(
             method=self.request.method,
-            url=f"{self.request.scheme}://{headers.get('Host', '')}{self.path}",
+            url=f"{self.request.scheme}://{headers.get('Host', '')}{self.wire_path}",
             query=query,
             form=form,
             authorization=headers.get("Authorization"),
@@ -204,7 +212,17 @@ class Exchange:
         if self._call is not None:
             self._note_rule(self._call.operation.rule, self._call.operation.basis)
         self._note(status=status)
-        return {**self.common_headers, **self._headers}
+        headers, dialect = {**self.common_headers, **self._headers}, self.sandbox.config.dialect
+        return headers if dialect is None else dialect.write_headers(headers)
+
+    def _translate(self, reply: Reply) -> Reply:
+        """Return a reply in the words of the service."""
+        dialect = self.sandbox.config.dialect
+        if dialect is None:
+            return reply
+        kind = reply.content_type.partition(";")[0]
+        write = {_FORM: dialect.write_form, "text/html": dialect.write_page}.get(kind, dialect.write_json)
+        return attrs.evolve(reply, body=write(reply.body), headers=dialect.write_headers(reply.headers))
 
     def _render_refusal(self, refusal: Refusal) -> Reply:
         self._note_rule(refusal.rule, refusal.basis)
@@ -279,9 +297,10 @@ class Exchange:
     async def send(self, reply: Reply, *, cut: int | None = None, pause: float = 0.0) -> None:
         """Send an answer cut short after `cut` bytes, or with `pause` seconds between its pieces."""
         self._is_over = True
+        reply = self._translate(attrs.evolve(reply, headers={**self._headers, **reply.headers}))
         self.response = response = web.StreamResponse(
             status=reply.status,
-            headers={**self.common_headers, **self._headers, **reply.headers, "Content-Type": reply.content_type},
+            headers={**self.common_headers, **reply.headers, "Content-Type": reply.content_type},
         )
         response.content_length = len(reply.body)
         await response.prepare(self.request)

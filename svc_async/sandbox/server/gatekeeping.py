@@ -20,7 +20,16 @@ from svc_async.sandbox.server.reading import Pairs, read_boolean
 from svc_async.sandbox.server.rendering import Format
 from svc_async.sandbox.state.store import Collection
 
-__all__ = ["Gatekeeper", "Gauge", "RateLimits", "check_content", "default_format", "is_loopback", "parse_host"]
+__all__ = [
+    "Gatekeeper",
+    "Gauge",
+    "RateLimits",
+    "check_content",
+    "default_format",
+    "is_loopback",
+    "parse_host",
+    "split_surface",
+]
 
 _RULE_IDS = {
     "audience_users": ("CAU-03", Basis.SPEC),
@@ -187,7 +196,7 @@ class Gatekeeper:
         Raises:
             Refusal: there is none.
         """
-        surface, rest = _split_surface(path)
+        surface, rest = split_surface(path)
         return self._routes.find(surface, method, rest)
 
     def format_of(self, method: str, path: str) -> Format:
@@ -279,7 +288,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _split_surface(path: str) -> tuple[Surface, str]:
+def split_surface(path: str) -> tuple[Surface, str]:
+    """Return the surface that a path belongs to, and what follows its prefix."""
     for prefix, surface in _PREFIXES:
         if path.startswith(f"{prefix}/"):
             return surface, path.removeprefix(prefix)
@@ -288,7 +298,7 @@ def _split_surface(path: str) -> tuple[Surface, str]:
 
 def default_format(path: str) -> Format:
     """Return the format of that part of the service, for a path without an operation."""
-    if _split_surface(path)[0] != "base":
+    if split_surface(path)[0] != "base":
         return Format.ADS
     return Format.V2 if path.startswith("/2/") else Format.V1
 

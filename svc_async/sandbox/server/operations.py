@@ -86,6 +86,7 @@ class Call:
     headers: Mapping[str, str]
     secure: bool
     body: bytes
+    size: int
     now: datetime
     sandbox: Context
     refused_items: Mapping[int, Problem] = attrs.field(factory=dict[int, Problem])

@@ -19,7 +19,7 @@ from svc_async.sandbox.context import Context
 from svc_async.sandbox.refusal import Problem, Refusal, report_failure
 from svc_async.sandbox.server.exchange import Exchange
 from svc_async.sandbox.server.faults import Faults
-from svc_async.sandbox.server.gatekeeping import Gatekeeper, default_format
+from svc_async.sandbox.server.gatekeeping import Gatekeeper, default_format, split_surface
 from svc_async.sandbox.server.rendering import OpenResponse, Reply, render_refusal
 from svc_async.sandbox.server.request_log import KeptBodies, LoggedRequest, RequestLog, mask_headers, mask_query
 
@@ -178,14 +178,15 @@ class Server:
             del self._closed[request.protocol]
 
     async def _receive(self, request: web.BaseRequest, closed: asyncio.Event) -> Exchange:
-        path, _, query = _strip_host(request.raw_path).partition("?")
+        wire_path, _, query = _strip_host(request.raw_path).partition("?")
+        path = self._read_path(wire_path)
         body, unreadable = await _read_body(request)
         faults = self._faults.match(request.method, path)
         logged = LoggedRequest(
             number=self._log.total,
             time=self._sandbox.clock.now(),
             method=request.method,
-            path=path,
+            path=wire_path,
             query=mask_query(query),
             headers=mask_headers(request.headers),
             size=len(body),
@@ -200,6 +201,7 @@ class Server:
             log=self._log,
             request=request,
             path=path,
+            wire_path=wire_path,
             query=query,
             body=body,
             unreadable=unreadable,
@@ -207,6 +209,14 @@ class Server:
             closed=closed,
             faults={stage: fault.act for stage, fault in faults.items()},
         )
+
+    def _read_path(self, path: str) -> str:
+        """Return the path in the words of the contract; one without a route if the service has another for it."""
+        dialect = self._sandbox.config.dialect
+        if dialect is None:
+            return path
+        _, rest = split_surface(path)
+        return path.removesuffix(rest) + (dialect.serve_path(rest) or "/")
 
 
 async def _read_body(request: web.BaseRequest) -> tuple[bytes, Refusal | None]:

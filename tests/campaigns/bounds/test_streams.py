@@ -17,7 +17,7 @@ from svc_async.batch.packing.batch import Batch
 from svc_async.clock import SystemClock
 from svc_async.engine.pipeline import Pipeline
 from svc_async.engine.transport import OpenStream
-from svc_async.events.parser import parse_events
+from svc_async.events.parser import EventParser
 from svc_async.lists.product_results import Deletions
 from svc_async.platform.filtered_stream import Rules
 from svc_async.sandbox import VirtualClock
@@ -117,7 +117,7 @@ def delete_products(size: int) -> Callable[[], object]:
     keys = [str(number) for number in range(size)]
     result = ProductDeleteResult(failed_product_key=keys, message=["no"] * size)
     batch = cast(Batch, SimpleNamespace(write_users=lambda: [json.dumps(keys)]))
-    destination = Deletions(product_catalog_id="c", host="h")
+    destination = Deletions(product_catalog_id="c", host="h", dialect=None)
     return lambda: destination.evaluate(ProductDeleteResults(delete_products=(result,)), batch)
 
 
@@ -146,7 +146,7 @@ def parse_many(size: int) -> Callable[[], object]:
     """Return work on several bodies: one alone may hold too few events to take long enough on a fast machine."""
     events = [{"event_type": "post.create", "event_uuid": str(number), "payload": {}} for number in range(size)]
     body = json.dumps({"data": events}).encode()
-    return lambda: sum(len(parse_events(body)) for _ in range(20))
+    return lambda: sum(len(EventParser().parse(body)) for _ in range(20))
 
 
 def test_a_body_of_many_events_that_do_not_fit_is_linear() -> None:

@@ -14,14 +14,16 @@ from svc_async.ads.accounts import Account
 from svc_async.auth.oauth2 import parse_token
 from svc_async.engine.transport import MAX_ANSWER_BYTES
 from svc_async.errors import SvcError
-from svc_async.events.parser import parse_events
+from svc_async.events.parser import EventParser
 from svc_async.platform.oauth1_flow import RequestToken
 from svc_async.sources.blocks.files import Input
 from svc_async.sources.detect import open_feed, open_source
 from svc_async.store.database_url import DatabaseUrl
+from svc_async.wire.dialect_file import find_mistakes
 from svc_async.wire.envelope import Answer, parse_object, parse_refusal
 from svc_async.wire.reading import Reader
 from svc_async.wire.route import Listing, Reply, Request, Route
+from tests.support.dialects import ACME
 
 __all__ = ["TARGETS"]
 
@@ -92,7 +94,14 @@ def _read_grants(content: bytes) -> None:
 
 
 def _read_events(content: bytes) -> None:
-    parse_events(_decompress(content))
+    EventParser().parse(_decompress(content))
+
+
+def _read_words(content: bytes) -> None:
+    body = _decompress(content)
+    ACME.read_json(body)
+    ACME.serve_json(body)
+    find_mistakes(content.decode("utf-8", "replace"))
 
 
 def _read_url(content: bytes) -> None:
@@ -103,6 +112,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "answers": _read_answers,
     "csv": partial(_read_users, "csv"),
     "database_url": _read_url,
+    "dialect": _read_words,
     "events": _read_events,
     "json_lines": partial(_read_users, "jsonl"),
     "oauth": _read_grants,

@@ -129,7 +129,7 @@ def pause_gc() -> Generator[None]:
 def _read_array(call: Call, rules: Rules) -> list[Any]:
     """Read the body; refuse what concerns the request as a whole (ERR-04)."""
     # Unspecified: the codes and the status of these refusals (UNS-batch-error-shape).
-    if len(call.body) > MAX_BYTES:
+    if call.size > MAX_BYTES:
         raise _refuse_request("BATCH_SIZE_EXCEEDED", f"the body is over {MAX_BYTES} bytes", rules.size)
     operations = decode_json(call.body)
     if not isinstance(operations, list):

@@ -28,7 +28,7 @@ from svc_async.sandbox.context import Context
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, missing, refuse
 from svc_async.sandbox.server.decoding import form_field, parse_form, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.reading import read_query
+from svc_async.sandbox.server.reading import Pairs, read_query
 from svc_async.sandbox.server.rendering import Format
 from svc_async.sandbox.state.grants import App, Code, Grant, ScopedToken
 
@@ -124,7 +124,10 @@ def approve(sandbox: Context, url: str, user_id: str) -> str:
     Raises:
         Refusal: the page would not be shown.
     """
-    params, _ = read_query(_REQUEST_PARAMS, parse_form(urlsplit(url).query), sandbox.config)
+    query: Pairs = parse_form(urlsplit(url).query)
+    if sandbox.config.dialect is not None:
+        query = sandbox.config.dialect.serve_pairs(query)
+    params, _ = read_query(_REQUEST_PARAMS, query, sandbox.config)
     try:
         back = _issue_code(sandbox, sandbox.clock.now(), _read_request(sandbox, params), user_id)
     except _AuthorizationError as unwilling:
