@@ -1,4 +1,4 @@
-"""Measures how a page of 1,000 records becomes models, against msgspec structs of the same types."""
+"""Measures how a page of 1,000 records becomes models, against msgspec structs, and with a report of drift."""
 
 import gc
 import json
@@ -10,6 +10,7 @@ import msgspec
 
 from benchmarks import sink
 from benchmarks.measure import Figure, Scale, at_most, measure_cost, measure_pairs
+from svc_async import DriftReport
 from svc_async.ads.accounts import Account
 from svc_async.wire.envelope import Answer, Page
 from svc_async.wire.reading import Reader
@@ -72,6 +73,12 @@ def measure(scale: Scale) -> list[Figure]:
         for _ in range(times):
             assert decoder.decode(body).next_cursor
 
+    def with_drift() -> None:
+        drift = DriftReport()  # its first answer is compared in any case
+        for _ in range(times):
+            drift.see(request, answer)
+            assert reader.read(request, answer).next_cursor
+
     gc.collect()
     pairs = measure_pairs(lambda: measure_cost(ours), lambda: measure_cost(floor), scale)
     return [
@@ -80,5 +87,8 @@ def measure(scale: Scale) -> list[Figure]:
             at_most(1.6),
             floor="msgspec structs",
             notes={"milliseconds": 1e3 * statistics.median(pairs.ours) / times},
-        )
+        ),
+        measure_pairs(lambda: measure_cost(with_drift), lambda: measure_cost(ours), scale).report_cost(
+            f"{times} such pages, with a report of drift", at_most(1.1), floor="without"
+        ),
     ]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from svc_async.batch.journal.file import Journals
     from svc_async.batch.report import Failure, Progress, Receipt, Report
     from svc_async.deprecation import SvcDeprecationWarning
+    from svc_async.drift import DriftReport
     from svc_async.engine.retry import Retries
     from svc_async.engine.transport import Timeouts
     from svc_async.errors import (
@@ -61,6 +62,7 @@ __all__ = [
     "Columns",
     "Conflict",
     "Dialect",
+    "DriftReport",
     "Endpoints",
     "Failure",
     "Forbidden",
@@ -143,6 +145,7 @@ _HOMES = {
         "WrongState",
     ),
     "svc_async.deprecation": ("SvcDeprecationWarning",),
+    "svc_async.drift": ("DriftReport",),
     "svc_async.governor.governor": ("Governor",),
     "svc_async.engine.retry": ("Retries",),
     "svc_async.session": ("Session",),

@@ -98,6 +98,7 @@ class Session(RawCalls):
         state: what the session shares with other processes. One that is not open is opened and closed with the session.
         state_required: whether a state that cannot be reached when the session opens is an error, as it is by default;
             otherwise it is tried again, and until then the session keeps the rate limits by itself.
+        drift: collects how answers differ from what this SDK knows; the reading of answers takes up to 10 % longer.
 
     Raises:
         InvalidArgument: credentials or endpoints are missing, or the proxy is not an HTTP proxy.

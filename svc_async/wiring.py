@@ -23,6 +23,7 @@ from svc_async.auth.credentials import (
 from svc_async.auth.oauth1 import SigningClock
 from svc_async.auth.tokens import AppTokens, Refreshes, Token, UserTokens
 from svc_async.clock import Clock, SystemClock
+from svc_async.drift import DriftReport
 from svc_async.engine.memory import MEMORY, MemoryBudget
 from svc_async.engine.origin import SessionOrigin
 from svc_async.engine.pipeline import Pipeline
@@ -86,6 +87,7 @@ class CommonOptions(TypedDict, total=False):
     request_id_header: str | None
     state: "SharedState | None"
     state_required: bool
+    drift: DriftReport | None
 
 
 class SessionOptions(CommonOptions, total=False):
@@ -112,6 +114,7 @@ _APP = or_none(instance_of(AppCredentials, "AppCredentials(...)"))
 _ENDPOINTS = instance_of(Endpoints, "Endpoints(...)")
 _GOVERNOR = or_none(has_members("a Governor", "slot"))  # or a test's own
 _DIALECT = or_none(instance_of(Dialect, "a Dialect, such as Dialect.load(path)"))
+_DRIFT = or_none(instance_of(DriftReport, "a DriftReport()"))
 _STATE = or_none(has_members("a SharedState, such as SharedState.open(url)", "is_open", "windows", "owns"))
 _SANDBOX = has_members("a Sandbox that was started", "base_url", "ads_url", "credentials", "is_running")
 _RUNNING = ValueRule(lambda sandbox: sandbox.is_running, _SANDBOX.words)
@@ -152,6 +155,7 @@ class SessionSettings:
     request_id_header: str | None = attrs.field(default=None, validator=or_none(HEADER_NAME))
     state: "SharedState | None" = attrs.field(default=None, validator=_STATE)
     state_required: bool = attrs.field(default=True, validator=FLAG)
+    drift: DriftReport | None = attrs.field(default=None, validator=_DRIFT)
     origin: SessionOrigin | None = None
     start_sandbox: Callable[[AsyncExitStack], Awaitable[Any]] | None = None
 
@@ -414,6 +418,7 @@ def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
         memory=MemoryBudget(settings.memory),
         subscribers=settings.on_event,
         origin=settings.origin,
+        drift=settings.drift,
     )
 
 

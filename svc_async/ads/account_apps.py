@@ -16,6 +16,7 @@ class AccountAppOsType(OpenEnum):
     """The system that an app runs on; more values exist than the one that is documented."""
 
     ANDROID = "Android"
+    IOS = "iOS"  # Unspecified: that it is one (contract AccountAppOsType)
 
 
 @attrs.frozen(kw_only=True)

@@ -38,6 +38,9 @@ class HistoryChangeType(OpenEnum):
     """What a change did; more values exist than the one that is documented."""
 
     CREATE = "CREATE"
+    # Unspecified: the others (contract UNS-history-change-types).
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
 
 
 @attrs.frozen(kw_only=True)

@@ -1,7 +1,8 @@
 """Ad accounts."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, date, datetime, time
+from typing import ClassVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
@@ -53,6 +54,8 @@ class Account(Record):
         timezone_switch_at: when a change of the zone takes effect.
         industry_type: present in single reads and updates only (contract ACC-06).
     """
+
+    occasional: ClassVar[Collection[str]] = ("industry_type",)
 
     id: str
     name: str

@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
 import attrs
 
@@ -145,6 +145,8 @@ class CardComponentMedia(Record):
         media_metadata: the media by their keys, as the service describes them; a public fact beyond the reference.
     """
 
+    occasional: ClassVar[Collection[str]] = ("media_metadata",)
+
     type: CardComponentType = CardComponentType.MEDIA
     media_key: str
     media_metadata: Mapping[str, Any] | None = attrs.field(default=None, hash=False, metadata=READ_ONLY)
@@ -157,6 +159,8 @@ class CardComponentSwipeableMedia(Record):
     Attributes:
         media_metadata: as in `CardComponentMedia`.
     """
+
+    occasional: ClassVar[Collection[str]] = ("media_metadata",)
 
     type: CardComponentType = CardComponentType.SWIPEABLE_MEDIA
     media_keys: tuple[str, ...]

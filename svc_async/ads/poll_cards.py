@@ -1,6 +1,7 @@
 """Poll cards, which cannot be changed after their creation."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import ClassVar
 
 import attrs
 
@@ -28,6 +29,17 @@ class PollCard(Record):
     Attributes:
         duration_in_minutes: a string here, but an int when a card is created (contract POLL-01b).
     """
+
+    occasional: ClassVar[Collection[str]] = (
+        "video_url",
+        "video_hls_url",
+        "video_height",
+        "video_width",
+        "video_poster_url",
+        "video_poster_height",
+        "video_poster_width",
+        "content_duration_seconds",
+    )
 
     id: str
     name: str | None = None

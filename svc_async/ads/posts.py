@@ -1,6 +1,6 @@
 """Posts for promotion."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import attrs
@@ -54,6 +54,7 @@ class Post(Record):
     """
 
     keeps_unknown: ClassVar[bool] = True
+    occasional: ClassVar[Collection[str]] = ("conversation_settings", "full_text")
 
     id: int
     id_str: str | None = None

@@ -1,7 +1,7 @@
 """The products of a catalog: their records, their rules, and the routes that send them."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from decimal import Decimal
@@ -9,7 +9,7 @@ from math import isfinite
 from numbers import Real
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import attrs
@@ -118,6 +118,25 @@ class Product(Record):
         item_group_key: the key that the service assigns to the group.
         color: a word, not a hex code.
     """
+
+    occasional: ClassVar[Collection[str]] = (
+        "gtin",
+        "mpn",
+        "mobile_link",
+        "additional_image_link",
+        "google_product_category",
+        "product_type",
+        "inventory",
+        "sale_price",
+        "sale_price_effective_date",
+        "item_group_id",
+        "item_group_key",
+        "gender",
+        "age_group",
+        "color",
+        "size",
+        *(f"custom_label_{number}" for number in range(5)),
+    )
 
     id: str
     product_key: str | None = None

@@ -53,6 +53,10 @@ app.command(
     name="do-not-reach",
     help="Send a file of users to a do-not-reach list.",
 )
+app.command(
+    "svc_async.cli.commands.drift:drift",
+    help="Compare answers of the service with what this SDK knows, out of a few harmless GETs.",
+)
 app.command("svc_async.cli.commands.job:app", name="job", help="Inspect and resume jobs that keep a journal.")
 app.command(
     "svc_async.cli.commands.sandbox:sandbox",

@@ -9,6 +9,7 @@ from typing import TypeVar
 from svc_async import profiles
 from svc_async.auth.credentials import Credentials
 from svc_async.cli.signals import run_coroutine
+from svc_async.drift import DriftReport
 from svc_async.errors import InvalidArgument
 from svc_async.session import Session
 from svc_async.state import SharedState
@@ -47,12 +48,13 @@ def run_in(opening: AbstractAsyncContextManager[S], work: Callable[[S], Awaitabl
     return run_coroutine(do())
 
 
-def open_session(profile: str | None, *, state_url: str | None = None) -> Session:
+def open_session(profile: str | None, *, state_url: str | None = None, drift: DriftReport | None = None) -> Session:
     """Return a session with the settings of the profile, SVC_PROFILE, the SVC_* variables or the profile `default`.
 
     Args:
         profile: the profile's name.
         state_url: the URL of the shared state; by default, what `profiles.find_state_url` finds.
+        drift: compares the answers of the session with the contract.
 
     Raises:
         InvalidArgument: names what is missing.
@@ -63,8 +65,8 @@ def open_session(profile: str | None, *, state_url: str | None = None) -> Sessio
     finally:
         del state_url  # its password must not be among the locals of a traceback
     if source.profile is None:
-        return Session.from_env(state=state)
-    return Session.from_profile(source.profile, state=state)
+        return Session.from_env(state=state, drift=drift)
+    return Session.from_profile(source.profile, state=state, drift=drift)
 
 
 def find_state(state_url: str | None, profile: str | None, *, migrate: bool = True) -> SharedState | None:

@@ -15,6 +15,7 @@ from svc_async.auth.authorization import Authorization
 from svc_async.auth.oauth1 import SigningClock
 from svc_async.auth.tokens import Tokens
 from svc_async.clock import Clock
+from svc_async.drift import DriftReport
 from svc_async.engine import retry
 from svc_async.engine.call import Call, current_collector, is_logged_at
 from svc_async.engine.memory import MemoryBudget
@@ -70,6 +71,7 @@ class Pipeline:
         dialect: the words of the service, if they are not those of the contract.
         subscribers: what receives the events of the session.
         origin: where another process finds the settings of the session; None if they were given to it.
+        drift: what compares answers with the contract, if anything does.
         before_sending: awaited with a request once the governor has granted a slot, before it is signed and sent; if
             it raises, nothing is sent.
         at_sending: called with a request once a connection is open, directly before its bytes are written; if it
@@ -98,6 +100,7 @@ class Pipeline:
     memory: MemoryBudget = attrs.field(factory=MemoryBudget)
     subscribers: Subscribers = attrs.field(factory=Subscribers)
     origin: SessionOrigin | None = None
+    drift: DriftReport | None = None
     before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
     at_sending: Callable[[Request[Any]], object] | None = None
 
@@ -226,7 +229,8 @@ class Pipeline:
                 call.wire = self._build(call.written, authorization)
                 answer = await exchange(call.wire, on_sent)
                 if self.dialect is not None:
-                    read = partial(self.dialect.read_answer, keep_unknown=self.reader.keep_unknown)
+                    sees_all = self.reader.keep_unknown or self.drift is not None
+                    read = partial(self.dialect.read_answer, keep_unknown=sees_all)
                     is_small = len(answer.body) <= _SMALL
                     answer = read(request, answer) if is_small else await to_thread(read, request, answer)
                 call.answer = answer
@@ -340,7 +344,12 @@ class Pipeline:
         request = call.request
         may_be_withheld = request.surface is Surface.BASE and request.reply is not Reply.BODY
         if not answer.is_success or (may_be_withheld and is_withheld(answer)):
-            raise self._parse_refusal(call, answer)
+            refusal = self._parse_refusal(call, answer)
+            if self.drift is not None:
+                self.drift.see_refusal(request, refusal)
+            raise refusal
+        if self.drift is not None:
+            self.drift.see(request, answer)
         return self.reader.read(request, answer, on_misfit=call.misfits.append)
 
     def _parse_refusal(self, call: Call[Any], answer: Answer) -> ApiError:

@@ -35,6 +35,7 @@ __all__ = [
     "parse_http_date",
     "parse_object",
     "parse_refusal",
+    "parse_value",
     "service_time",
 ]
 
@@ -211,11 +212,11 @@ def parse_refusal(
         secrets: what the call has proved itself with; it is removed from all that the answer says.
     """
     raw, headers = secrets.hide(answer.body), secrets.hide_headers(answer.headers)
-    value = _parse_value(raw)
+    value = parse_value(raw)
     kept = (value, raw)
     if answer.came is not None:
         came = secrets.hide(answer.came)
-        kept = (_parse_value(came), came)
+        kept = (parse_value(came), came)
     body = value if isinstance(value, dict) else {}
     reasons = [*read_document(value)]
     if not reasons and (text := read_text(raw, headers.get("content-type", ""))):
@@ -291,11 +292,12 @@ def parse_object(body: bytes) -> dict[str, Any] | None:
 
     One with too many values is not read.
     """
-    value = _parse_value(body)
+    value = parse_value(body)
     return value if isinstance(value, dict) else None
 
 
-def _parse_value(body: bytes) -> Any:
+def parse_value(body: bytes) -> Any:
+    """Parse a body as `parse_object` does; None if it is not JSON, or too much of it."""
     if has_too_many_values(body):
         return None
     try:

@@ -1,7 +1,7 @@
 """The base class of all records, and the fields of records and mappings."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from datetime import datetime
 from enum import Enum
@@ -98,9 +98,11 @@ class Record:
 
     Attributes:
         keeps_unknown: whether fields that the class lacks are kept in `extra` in any session.
+        occasional: the fields that only some records have, so that nothing follows if none of them came.
     """
 
     keeps_unknown: ClassVar[bool] = False
+    occasional: ClassVar[Collection[str]] = ()
 
     _extra: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
 

@@ -25,7 +25,7 @@ from svc_async.wire.records import Record, name_key
 if TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = ["MOST_VALUES", "Builder", "Misfit", "decode", "has_too_many_values"]
+__all__ = ["MOST_VALUES", "Builder", "Misfit", "decode", "fits_scalar", "has_too_many_values", "list_models_by_type"]
 
 MOST_VALUES = 1_000_000
 """Values that one JSON text may have: reading as many stops the event loop for some tenths of a second at most."""
@@ -121,7 +121,7 @@ def _converter(builder: Builder) -> "Converter":
         lambda kind: get_origin(kind) in _OBJECTS, lambda kind: _object_hook(kind, converter)
     )
     converter.register_structure_hook_factory(
-        lambda kind: len(_models_by_type(kind)) > 1, lambda kind: _union_hook(kind, builder, converter)
+        lambda kind: len(list_models_by_type(kind)) > 1, lambda kind: _union_hook(kind, builder, converter)
     )
     converter.register_structure_hook_factory(
         lambda kind: isinstance(kind, type) and attrs.has(kind), lambda kind: _ModelHook(kind, builder, converter)
@@ -276,7 +276,7 @@ def _object_hook(kind: Any, converter: "Converter") -> Callable[[Any, Any], Any]
     return structure
 
 
-def _models_by_type(kind: Any) -> Mapping[str, type[Any]]:
+def list_models_by_type(kind: Any) -> Mapping[str, type[Any]]:
     """Return the models of a union by the default of their field `type`."""
     if get_origin(kind) not in {Union, UnionType}:
         return {}
@@ -285,7 +285,7 @@ def _models_by_type(kind: Any) -> Mapping[str, type[Any]]:
 
 
 def _union_hook(kind: Any, builder: Builder, converter: "Converter") -> Callable[[Any, Any], Any]:
-    models = _models_by_type(kind)
+    models = list_models_by_type(kind)
 
     def structure(value: Any, _: Any) -> Any:
         if value is None and _may_be_none(kind):
@@ -373,6 +373,15 @@ _NOUNS: Mapping[Any, str] = {
     bool: "a boolean",
     datetime: "a datetime",
 }
+
+
+def fits_scalar(value: Any, kind: type[Any]) -> bool:
+    """Return whether a value can be read as a string, a number, a boolean or a datetime."""
+    try:
+        _SCALARS[kind](value, kind)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _describe(error: Exception, kind: Any, name: str = "the value") -> Misfit:

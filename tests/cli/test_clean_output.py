@@ -36,6 +36,7 @@ COMMANDS = {
     "catalog sync": (f"{NAME}.feed.csv", *CATALOG, *STATE),
     "do-not-reach upload": (f"{NAME}.csv", *LIST),
     "do-not-reach remove": (f"{NAME}.csv", *LIST),
+    "drift": ("--out", f"{NAME}.html"),
     "job status": (f"{NAME}.journal",),
     "job resume": (f"{NAME}.journal",),
     "job report": (f"{NAME}.journal",),

@@ -64,6 +64,7 @@ COMMANDS = {
     "dialect check": JSON,
     "do-not-reach upload": {**DO_NOT_REACH, **CLUSTER, "expires-at": "13 months from now"},
     "do-not-reach remove": {**DO_NOT_REACH, **CLUSTER},
+    "drift": {"accepted": "", "accept": "", "out": "", **PROFILE},
     "job list": STATE,
     "job status": {"job": "", **STATE},
     "job resume": {"job": "", **STATE},

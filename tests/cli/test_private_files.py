@@ -51,12 +51,13 @@ async def test_the_files_of_jobs(work: Path, command: Command, sandbox: Sandbox)
         ("job", "report", "upload.journal", "--out", "report.json"),
         ("audience", "sync", "people.csv", *target, "--state", "state.sqlite"),
         ("audience", "sync", "people.csv", *target),
+        ("drift", "--accepted", "drift.toml", "--accept", "--out", "drift.html"),
     )
     ended = await running.wait(ROWS.encode())
     codes, seen, exposed = read_findings(work)
-    assert codes == [5, 0, 5, 5], ended.err
+    assert codes == [5, 0, 5, 5, 0], ended.err
     assert exposed == {}
-    named = {"upload.journal", "upload.journal-wal", "report.html", "report.json"}
+    named = {"upload.journal", "upload.journal-wal", "report.html", "report.json", "drift.toml", "drift.html"}
     assert {*named, "failures.csv.new", "failures.csv", "state.sqlite", "svc_async"} <= {*seen}
 
 

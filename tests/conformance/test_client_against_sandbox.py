@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from svc_async import Dialect, Session
+from svc_async import Dialect, DriftReport, Session
 from svc_async.ads.account_history import HistoryEntityType
 from svc_async.ads.accounts import IndustryType
 from svc_async.ads.cards import CardType
@@ -283,9 +283,11 @@ async def use_video_conversation_cards(_: Session, account: AccountHandle) -> No
 @pytest.mark.parametrize("dialect", [None, EVERY_WORD, ACME], ids=["plain", "every word", "acme"])
 @pytest.mark.parametrize("family", WALKS)
 async def test_every_operation_of_a_family_is_answered(family: str, sandbox: Sandbox) -> None:
-    async with Session.sandbox(sandbox) as session:
+    drift = DriftReport()
+    async with Session.sandbox(sandbox, drift=drift) as session:
         await WALKS[family](session, session.account(sandbox.account_id))
 
+    assert [each for each in drift.findings if each.operation.startswith("GET")] == []
     answered = {entry.operation for entry in sandbox.requests if entry.status == OK}
 
     assert {entry.status for entry in sandbox.requests} == {OK}

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypedDict
 
-from svc_async import AppCredentials, Governor, OAuth2UserCredentials, Retries, Timeouts
+from svc_async import AppCredentials, DriftReport, Governor, OAuth2UserCredentials, Retries, Timeouts
 from svc_async.monitoring import CallEvent
 
 __all__ = ["SessionOptions"]
@@ -24,3 +24,4 @@ class SessionOptions(TypedDict, total=False):
     on_event: Callable[[CallEvent], object] | None
     on_token: Callable[[OAuth2UserCredentials], object] | None
     request_id_header: str | None
+    drift: DriftReport | None
