@@ -191,10 +191,11 @@ def audit(session: nox.Session) -> None:
 
 @nox.session
 def fix(session: nox.Session) -> None:
-    """Apply the fixes of ruff, format the code and write the generated reference pages."""
+    """Apply the fixes of ruff, format the code, write the words of the contract and the generated reference pages."""
     _install(session, "lint", "mutants", "test")
     session.run("ruff", "check", "--fix", "--exit-zero")
     session.run("ruff", "format")
+    session.run("python", "-m", "tests.support.contract_words")
     for page in sorted(Path("docs/reference").glob("*.py")):
         session.run("python", page)
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         WrongState,
     )
     from svc_async.governor.governor import Governor
+    from svc_async.recording.file import Recording
     from svc_async.session import Session
     from svc_async.users.tables import Columns, Rows
     from svc_async.wire.base_urls import Endpoints
@@ -78,6 +79,7 @@ __all__ = [
     "Progress",
     "RateLimited",
     "Receipt",
+    "Recording",
     "Report",
     "Retries",
     "Rows",
@@ -148,6 +150,7 @@ _HOMES = {
     "svc_async.drift": ("DriftReport",),
     "svc_async.governor.governor": ("Governor",),
     "svc_async.engine.retry": ("Retries",),
+    "svc_async.recording.file": ("Recording",),
     "svc_async.session": ("Session",),
     "svc_async.engine.transport": ("Timeouts",),
     "svc_async.wire.base_urls": ("Endpoints",),

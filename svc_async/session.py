@@ -99,6 +99,7 @@ class Session(RawCalls):
         state_required: whether a state that cannot be reached when the session opens is an error, as it is by default;
             otherwise it is tried again, and until then the session keeps the rate limits by itself.
         drift: collects how answers differ from what this SDK knows; the reading of answers takes up to 10 % longer.
+        record: a `Recording`, which writes what is sent and answered to a file, without secrets and personal values.
 
     Raises:
         InvalidArgument: credentials or endpoints are missing, or the proxy is not an HTTP proxy.
@@ -234,6 +235,7 @@ class Session(RawCalls):
 
         Raises:
             StateUnavailable: the database of the state cannot be reached.
+            UnusableFile: the file of `record` holds something already, or cannot be written.
             WrongState: it is open in another event loop, which is not closed; or no event loop of asyncio runs.
         """
         async with self._take_turn(OTHER_LOOP):

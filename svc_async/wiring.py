@@ -51,6 +51,7 @@ from svc_async.wire.reading import Reader
 from svc_async.wire.route import Surface
 
 if TYPE_CHECKING:
+    from svc_async.recording.file import Recording
     from svc_async.state import SharedState
 
 __all__ = [
@@ -88,6 +89,7 @@ class CommonOptions(TypedDict, total=False):
     state: "SharedState | None"
     state_required: bool
     drift: DriftReport | None
+    record: "Recording | None"
 
 
 class SessionOptions(CommonOptions, total=False):
@@ -116,6 +118,7 @@ _GOVERNOR = or_none(has_members("a Governor", "slot"))  # or a test's own
 _DIALECT = or_none(instance_of(Dialect, "a Dialect, such as Dialect.load(path)"))
 _DRIFT = or_none(instance_of(DriftReport, "a DriftReport()"))
 _STATE = or_none(has_members("a SharedState, such as SharedState.open(url)", "is_open", "windows", "owns"))
+_RECORDING = or_none(has_members("Recording(path)", "begin", "write_answer"))
 _SANDBOX = has_members("a Sandbox that was started", "base_url", "ads_url", "credentials", "is_running")
 _RUNNING = ValueRule(lambda sandbox: sandbox.is_running, _SANDBOX.words)
 
@@ -128,6 +131,7 @@ class SessionSettings:
         on_event: what receives its events.
         state: what it shares with other processes; one that is not open is opened and closed with the session.
         state_required: whether a state that cannot be reached is an error; otherwise it is tried again meanwhile.
+        record: where what is sent and answered is written.
         origin: where another process finds the same settings; None if they were given to the session.
         start_sandbox: returns the sandbox whose hosts, credentials and clock take the place of these; one that it
             starts is closed with the stack.
@@ -156,6 +160,7 @@ class SessionSettings:
     state: "SharedState | None" = attrs.field(default=None, validator=_STATE)
     state_required: bool = attrs.field(default=True, validator=FLAG)
     drift: DriftReport | None = attrs.field(default=None, validator=_DRIFT)
+    record: "Recording | None" = attrs.field(default=None, validator=_RECORDING)
     origin: SessionOrigin | None = None
     start_sandbox: Callable[[AsyncExitStack], Awaitable[Any]] | None = None
 
@@ -209,6 +214,7 @@ class SessionSettings:
         if self.start_sandbox is not None:
             sandbox = await self.start_sandbox(stack)
             _log.info("this session uses the embedded sandbox at %s", sandbox.base_url)
+            dialect = self.dialect or sandbox.dialect
             hosts = {name: getattr(sandbox, name) for name in ("base_url", "ads_url", "ads_sandbox_url")}
             settings = attrs.evolve(
                 self,
@@ -216,7 +222,7 @@ class SessionSettings:
                 app=AppCredentials(**sandbox.app),
                 endpoints=Endpoints(**hosts),
                 clock=sandbox.clock,
-                dialect=sandbox.dialect and sandbox.dialect.on_one_host(),
+                dialect=dialect and dialect.on_one_host(),
             )
         if self.state is not None and not self.state.is_open:
             if self.state_required:
@@ -326,11 +332,15 @@ async def open_resources(settings: SessionSettings, stack: AsyncExitStack) -> Se
     """Open a governor, unless one is shared, and the connections; the stack closes them.
 
     Raises:
+        UnusableFile: the file of the recording holds something already, or cannot be written.
         InvalidArgument: the governor counts elsewhere than in the state.
         StateUnavailable: the database of the state cannot be reached.
     """
     async with AsyncExitStack() as opened:
         settings = await settings.resolve(opened)
+        if settings.record is not None:
+            settings.record.open()
+            opened.callback(settings.record.close)
         governor = await _open_governor(settings, opened)
         pipeline = _build_pipeline(settings, governor)
         opened.push_async_callback(pipeline.transport.close)
@@ -419,6 +429,7 @@ def _build_pipeline(settings: SessionSettings, governor: Governor) -> Pipeline:
         subscribers=settings.on_event,
         origin=settings.origin,
         drift=settings.drift,
+        recording=settings.record,
     )
 
 

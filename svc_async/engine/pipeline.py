@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
@@ -39,7 +39,10 @@ from svc_async.wire.envelope import Answer, CallAnswer, is_withheld, parse_refus
 from svc_async.wire.outcome import RetryBudget, may_have_worked, outcome_of
 from svc_async.wire.params import query_string
 from svc_async.wire.reading import Reader
-from svc_async.wire.route import Reply, Request, Surface
+from svc_async.wire.route import Blocks, Reply, Request, Surface
+
+if TYPE_CHECKING:
+    from svc_async.recording.file import Recording
 
 __all__ = ["Pipeline"]
 
@@ -72,6 +75,7 @@ class Pipeline:
         subscribers: what receives the events of the session.
         origin: where another process finds the settings of the session; None if they were given to it.
         drift: what compares answers with the contract, if anything does.
+        recording: what is sent and answered is written there, as it goes over the wire.
         before_sending: awaited with a request once the governor has granted a slot, before it is signed and sent; if
             it raises, nothing is sent.
         at_sending: called with a request once a connection is open, directly before its bytes are written; if it
@@ -101,6 +105,7 @@ class Pipeline:
     subscribers: Subscribers = attrs.field(factory=Subscribers)
     origin: SessionOrigin | None = None
     drift: DriftReport | None = None
+    recording: "Recording | None" = None
     before_sending: Callable[[Request[Any]], Awaitable[object]] | None = None
     at_sending: Callable[[Request[Any]], object] | None = None
 
@@ -227,6 +232,8 @@ class Pipeline:
             try:
                 # Signed inside the slot: nonce and timestamp would be outdated after a wait.
                 call.wire = self._build(call.written, authorization)
+                if self.recording is not None:
+                    exchange = partial(self._record, self.recording, request, exchange)
                 answer = await exchange(call.wire, on_sent)
                 if self.dialect is not None:
                     sees_all = self.reader.keep_unknown or self.drift is not None
@@ -251,6 +258,56 @@ class Pipeline:
 
     def _exchange(self, request: WireRequest, on_sent: Callable[[], None]) -> Awaitable[Answer]:
         return self.transport.exchange(request, timeout=self.timeout, on_sent=on_sent)
+
+    async def _record(
+        self,
+        recording: "Recording",
+        request: Request[Any],
+        exchange: _Exchange,
+        wire: WireRequest,
+        on_sent: Callable[[], None],
+    ) -> Answer:
+        """Exchange, and record what was sent and answered, or how it failed."""
+        begun = recording.begin(
+            at=self.clock.now(),
+            method=wire.method,
+            surface=request.surface.value,
+            path=wire.url.removeprefix(self.endpoints.of(request.surface)),
+            scope=request.scope,
+            headers=wire.headers,
+            body=wire.body,
+        )
+        if begun is None:
+            return await exchange(wire, on_sent)
+        was_sent = False
+
+        def note_sent() -> None:
+            nonlocal was_sent
+            on_sent()
+            was_sent = True
+
+        try:
+            answer = await exchange(wire, note_sent)
+        except UnexpectedAnswer as error:
+            recording.write_answer(begun, status=error.status, headers=error.headers, body=b"", is_cut=True)
+            raise
+        except BaseException as error:
+            recording.write_failure(begun, type(error).__name__, was_sent=was_sent)
+            raise
+        write = partial(
+            recording.write_answer,
+            begun,
+            status=answer.status,
+            headers=answer.headers,
+            body=answer.body,
+            is_stream=answer.is_success and exchange != self._exchange,
+        )
+        sent = wire.body.size if isinstance(wire.body, Blocks) else len(wire.body or b"")
+        if len(answer.body) + sent > _SMALL:
+            await to_thread(write)
+        else:
+            write()
+        return answer
 
     @staticmethod
     def _begin(at_sending: Callable[[Request[Any]], object], request: Request[Any], slot: Slot) -> None:

@@ -6,6 +6,7 @@ from svc_async.sandbox.background import BackgroundTasks
 from svc_async.sandbox.clock import Clock
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.push.channels import AppChannels, Channels
+from svc_async.sandbox.replay import Replay
 from svc_async.sandbox.state.grants import App, Grants, Token
 from svc_async.sandbox.state.paging import Paginator
 from svc_async.sandbox.state.store import Store
@@ -52,7 +53,11 @@ class Seed:
 
 @attrs.frozen(kw_only=True)
 class Context:
-    """The parts of one sandbox that its calls work on."""
+    """The parts of one sandbox that its calls work on.
+
+    Attributes:
+        replay: the recording that requests are answered from instead.
+    """
 
     config: SandboxConfig
     clock: Clock
@@ -62,6 +67,7 @@ class Context:
     channels: Channels
     paginator: Paginator
     seed: Seed
+    replay: Replay | None = None
 
     @property
     def app_channels(self) -> AppChannels:

@@ -1,7 +1,8 @@
 """`Sandbox`: starts and stops the server, and lets a test inspect and change its state."""
 
+import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self, Unpack
 
@@ -17,7 +18,7 @@ from svc_async.sandbox.api.control import CALLS, ControlApi
 from svc_async.sandbox.api.oauth import oauth1, pkce
 from svc_async.sandbox.api.webhooks import check_url
 from svc_async.sandbox.background import BackgroundTasks
-from svc_async.sandbox.clock import Clock, SystemClock, require_event_loop
+from svc_async.sandbox.clock import Clock, SystemClock, VirtualClock, require_event_loop
 from svc_async.sandbox.config import SandboxConfig
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.inspector import Inspector
@@ -29,6 +30,7 @@ from svc_async.sandbox.push.outbound import DeliveryTargets, Target
 from svc_async.sandbox.push.public_events import Direction
 from svc_async.sandbox.push.streams import Hub
 from svc_async.sandbox.refusal import Refusal
+from svc_async.sandbox.replay import Difference, Replay
 from svc_async.sandbox.seed import add_audience, create_seed
 from svc_async.sandbox.server.auth import Verifier
 from svc_async.sandbox.server.faults import Faults
@@ -108,6 +110,35 @@ class Sandbox:
         self._control = self._make_control()
         self._server: Server | None = None
 
+    @classmethod
+    def replay(cls, path: str | os.PathLike[str], *, clock: Clock | None = None) -> Self:
+        """Return a sandbox that answers from a recording: `Recording(path)` of a session has written it.
+
+        A request gets the answer to the first recorded one that has the same values, as far as these are known: one of
+        a name such as `email-1` may be any, but the same everywhere. If there is none, it gets the answer to the first
+        of the same method and path, else 404; `differences` says what was expected. What failed fails again, and a
+        stream is opened and stays silent.
+
+        Args:
+            path: the file.
+            clock: the service's time; by default one that begins when the recording did, and jumps over waits.
+
+        Raises:
+            UnusableFile: it is not a recording, or is damaged.
+        """
+        replay = Replay.read(path)
+        sandbox = cls(clock=VirtualClock(replay.began, mode="jump") if clock is None else clock)
+        sandbox._context = attrs.evolve(sandbox._context, replay=replay)
+        return sandbox
+
+    @property
+    def differences(self) -> Sequence[Difference]:
+        """What a program has done differently from the recording; recorded requests that have not come are the last.
+
+        There are 1,000 at most, and none if the sandbox does not answer from a recording.
+        """
+        return () if self._context.replay is None else self._context.replay.differences
+
     async def start(self) -> None:
         """Start to serve.
 
@@ -129,7 +160,9 @@ class Sandbox:
             await server.close()
 
     async def reset(self) -> None:
-        """Return to the state of the seed; requests, faults, deliveries and rate limits are forgotten.
+        """Return to the state of the seed, or to the beginning of the recording that it answers from.
+
+        Requests, faults, deliveries and rate limits are forgotten.
 
         The credentials of the seed, the app-only tokens and the targets of `deliver_to` stay valid. The clock stays,
         open streams end, and the numbers of requests continue.
@@ -137,6 +170,8 @@ class Sandbox:
         former = self._context
         self._context = build(self.config, self.clock, self._seed, former.channels.targets)
         self._context.grants.bearers |= former.grants.bearers
+        if former.replay is not None:
+            self._context = attrs.evolve(self._context, replay=former.replay.restart())
         self._limits = RateLimits(self.clock, self.config)
         self._control.replace(self._context, self._limits)
         if self._server is not None:

@@ -10,7 +10,6 @@ would cost several times what the reading costs. A value under the name of what 
 """
 
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -22,9 +21,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import attrs
 from multidict import CIMultiDict
 
-from svc_async.errors import InvalidArgument, UnusableFile
+from svc_async.errors import InvalidArgument
 from svc_async.open_enum import OpenEnum
-from svc_async.wire.dialect_file import SECTIONS, ContractWords, find_mistakes, read_text
 from svc_async.wire.envelope import Answer
 from svc_async.wire.params import query_string, quote
 from svc_async.wire.route import FORM, Reply, Request
@@ -372,7 +370,8 @@ class Dialect:
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the words, in hexadecimal digits."""
-        return sha256(repr([sorted(getattr(self, each).items()) for each in SECTIONS]).encode()).hexdigest()
+        words = (self.paths, self.pages, self.headers, self.names, self.values)
+        return sha256(repr([sorted(each.items()) for each in words]).encode()).hexdigest()
 
     @cached_property
     def _out(self) -> _Words:
@@ -404,11 +403,9 @@ class Dialect:
         Raises:
             UnusableFile: the file cannot be read, or breaks a rule; the message says in which line.
         """
-        content = read_text(path)
-        mistake = next(iter(find_mistakes(content)), None)
-        if mistake is not None:
-            raise UnusableFile("dialect", path, f"has a mistake in line {mistake.line}: {mistake.rule}")
-        return cls(**tomllib.loads(content))
+        from svc_async.wire.dialect_file import read_words  # noqa: PLC0415 - few programs have one
+
+        return cls(**read_words(path))
 
     def on_one_host(self) -> "Dialect":
         """Return the same words for a service whose pages stand on its own host, as those of a sandbox do."""
@@ -457,6 +454,8 @@ class Dialect:
         if words is None:
             return None
         if words not in self._tokens:
+            from svc_async.wire.dialect_file import ContractWords  # noqa: PLC0415 - likewise
+
             names, values = words
             # A field without an enumeration may have a value that none of the client's has.
             others = self.values.keys() - ContractWords.load().values

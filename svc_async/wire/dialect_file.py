@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import attrs
 
 from svc_async.errors import UnusableFile
 from svc_async.printable import clean, shorten
 
-__all__ = ["SECTIONS", "ContractWords", "Mistake", "find_lines", "find_mistakes", "read_text"]
+__all__ = ["SECTIONS", "ContractWords", "Mistake", "find_lines", "find_mistakes", "read_text", "read_words"]
 
 _LARGEST_FILE = 2**18
 SECTIONS = ("paths", "pages", "headers", "names", "values")
@@ -89,6 +90,19 @@ def read_text(path: Path | str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UnusableFile("dialect", path, "must be UTF-8") from None
+
+
+def read_words(path: Path | str) -> Mapping[str, Any]:
+    """Return the name and the words in the file of a dialect.
+
+    Raises:
+        UnusableFile: it cannot be read, or has a mistake.
+    """
+    content = read_text(path)
+    mistake = next(iter(find_mistakes(content)), None)
+    if mistake is not None:
+        raise UnusableFile("dialect", path, f"has a mistake in line {mistake.line}: {mistake.rule}")
+    return tomllib.loads(content)
 
 
 def find_mistakes(content: str) -> Sequence[Mistake]:

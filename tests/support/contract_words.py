@@ -1,7 +1,11 @@
-"""The words of the contract and of the client's models, by section, as `svc_async/wire/words.toml` lists them."""
+"""The words of the contract and of the client's models, by section, as `svc_async/wire/words.toml` lists them.
+
+`python -m tests.support.contract_words` writes that file, by which files of dialects are checked.
+"""
 
 import pkgutil
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from enum import Enum
@@ -19,8 +23,9 @@ from svc_async.sandbox import Sandbox
 from svc_async.sandbox.server.rendering import Format
 from svc_async.wire.records import Record
 
-__all__ = ["list_words"]
+__all__ = ["WORDS", "list_words"]
 
+WORDS = Path(__file__).parents[2] / "svc_async" / "wire" / "words.toml"
 _CONTRACT = Path(__file__).parents[1] / "contract"
 _HEADER = re.compile(r"`(x-[a-z0-9-]+)`")
 
@@ -66,3 +71,17 @@ def _list_classes() -> Iterator[type[Any]]:
                 is_own = isinstance(found, type) and found.__module__ == module.name
                 if is_own and issubclass(found, OpenEnum | Record):
                     yield found
+
+
+def _write() -> str:
+    sections = ["# The words of the contract and of the records; `python -m tests.support.contract_words` writes them."]
+    for section, words in list_words().items():
+        # A blank within a word does not break a line.
+        listed = ", ".join(f'"{word.replace(" ", chr(0))}"' for word in sorted(words))
+        lines = textwrap.wrap(listed, 118, break_long_words=False, break_on_hyphens=False)
+        sections.append("\n".join([f"{section} = [", *(f"  {line.replace(chr(0), ' ')}" for line in lines), "]"]))
+    return "\n\n".join(sections) + "\n"
+
+
+if __name__ == "__main__":
+    WORDS.write_text(_write(), encoding="utf-8")

@@ -16,10 +16,9 @@ from svc_async.wire.dialect import FREE_TEXT, Dialect
 from svc_async.wire.dialect_file import find_mistakes
 from svc_async.wire.envelope import Answer
 from svc_async.wire.route import Reply, Request, Surface
-from tests.support.contract_words import list_words
+from tests.support.contract_words import WORDS, list_words
 from tests.support.dialects import ACME, ACME_FILE, EVERY_WORD, translate
 
-WORDS = Path(__file__).parents[2] / "svc_async" / "wire" / "words.toml"
 NAMES = [*ACME.names, "id", "data", "scope", "parameter", "product_type", *sorted(FREE_TEXT)[::6], 'a"svc_id', "\\"]
 TEXTS = [*ACME.values, *ACME.names, '"svc_id"', '\\"svc_id\\":', "post.read post.create", "é", "x", "", "svc_id\\"]
 JSON = st.recursive(

@@ -18,9 +18,10 @@ from aiohttp import web
 
 from svc_async.sandbox.context import Context
 from svc_async.sandbox.refusal import Basis, Problem, Refusal, report_failure
+from svc_async.sandbox.replay import ReceivedRequest, Replay
 from svc_async.sandbox.server.auth import AuthRequest
 from svc_async.sandbox.server.decoding import check_utf8, parse_form
-from svc_async.sandbox.server.gatekeeping import Gatekeeper, check_content, default_format
+from svc_async.sandbox.server.gatekeeping import Gatekeeper, check_content, default_format, split_surface
 from svc_async.sandbox.server.operations import Call, Operation
 from svc_async.sandbox.server.reading import Pairs, read_parameters
 from svc_async.sandbox.server.rendering import (
@@ -44,6 +45,8 @@ Act = Callable[["Exchange", Reply | None], Awaitable[Reply | None]]
 _FORM = "application/x-www-form-urlencoded"
 _PIECES = 4
 _LONGEST_REASON = 1000
+_CUT = b"  "
+"""A body whose second byte does not arrive."""
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -121,14 +124,53 @@ class Exchange:
 
     async def _answer(self) -> Reply | None:
         try:
+            if self.sandbox.replay is not None:
+                return await self._replay(self.sandbox.replay)
             self._call = call = self._prepare()
             reply = await self._strike("effect", None)
             return await self._serve(call) if reply is None and not self._is_over else reply
         except Refusal as refusal:
             return self._render_refusal(refusal)
 
-    def _prepare(self) -> Call:
+    async def _replay(self, replay: Replay) -> Reply | None:
+        """Answer from a recording; what failed there fails again."""
+        self._check_host()
+        if self.unreadable is not None:
+            raise self.unreadable
+        surface, path = split_surface(self.wire_path)
+        request = ReceivedRequest(
+            method=self.request.method,
+            surface=surface,
+            path=path,
+            query=self.query,
+            headers=self.request.headers,
+            body=self.body,
+        )
+        answer = replay.answer(request)
+        if answer is None:
+            raise Refusal(404, Problem("ROUTE_NOT_FOUND", "no such request is left in the recording"))
+        if answer.is_stream and answer.status is not None:
+            response = OpenResponse(self.request, self.closed, self.sandbox.clock, self._start_response)
+            self.response = await response.start(
+                answer.status, headers={**answer.headers, "Content-Type": answer.content_type}
+            )
+            with self.sandbox.clock.release():
+                await self.closed.wait()
+        if answer.is_late:
+            await self.hang()
+        elif answer.is_stream or answer.status is None:
+            self.drop(reset=False)
+        elif answer.is_cut:
+            await self.send(Reply(answer.status, _CUT, answer.content_type, answer.headers), cut=1)
+        else:
+            return Reply(answer.status, answer.body, answer.content_type, answer.headers)
+        return None
+
+    def _check_host(self) -> None:
         self.gatekeeper.check_host(self.request.headers.getall("Host", ()), self._find_own_address())
+
+    def _prepare(self) -> Call:
+        self._check_host()
         check_utf8(self.wire_path, "the path")
         self._operation, ids = self.gatekeeper.find(self.request.method, self.path)
         operation, self._echo = self._operation, dict(ids)

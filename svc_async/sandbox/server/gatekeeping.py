@@ -289,7 +289,7 @@ def is_loopback(host: str) -> bool:
 
 
 def split_surface(path: str) -> tuple[Surface, str]:
-    """Return the surface that a path belongs to, and what follows its prefix."""
+    """Return the host that a path stands for, and the path there."""
     for prefix, surface in _PREFIXES:
         if path.startswith(f"{prefix}/"):
             return surface, path.removeprefix(prefix)

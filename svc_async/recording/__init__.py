@@ -1,0 +1,1 @@
+"""What a session sends and is answered, in a file without secrets and personal values."""
