@@ -55,7 +55,7 @@ _BACKSLASH = 0x5C
 _LONGEST_NAME = 110
 _MOST_ALIKE = 16
 """Names for which values are changed together, since each takes a pass over the JSON; others are changed one by one."""
-_ALIKE = re.compile(rb'"([^"\\]*)":\[?$')
+_ALIKE = re.compile(rb'"([^"\\]*)"[ \t\r\n]{0,9}:[ \t\r\n]{0,9}\[?[ \t\r\n]{0,9}$')
 """A name directly before a value, or before the first one of an array."""
 _MOST_FIELDS = 100
 """Fields of a form."""
@@ -107,8 +107,9 @@ class _Words:
         return self._with_others(_NAMES_OF_NAMES)
 
     def _with_others(self, names: frozenset[str]) -> frozenset[str]:
-        """Return names, and the words of a platform that are changed to them."""
-        return names.union(word for word, other in self._names.items() if other in names)
+        """Return names with the words that are changed to them, and those that they are changed to."""
+        pairs = [pair for pair in self._names.items() if not names.isdisjoint(pair)]
+        return names.union(*pairs)
 
     def list_tokens(self, names: Collection[str], values: Collection[str]) -> Sequence[bytes]:
         """Return what to look for in JSON that has no other names and values than these once it is changed."""
@@ -126,21 +127,15 @@ class _Words:
             InvalidArgument: a word is refused; it names the field.
         """
         found = [token for token in (self._tokens if tokens is None else tokens) if token in json]
-        if self._is_swap:
-            return _apply(
-                json, [*self._find_scopes(json), *(edit for token in found for edit in self._find(json, token))]
-            )
-        # Values are chosen by the names as they came.
-        for token in found:
-            if token[1:-1].decode() in self._values:
-                json = self._change_alike(json, token)
-        names = [token for token in found if token[1:-1].decode() in self._names and b"\\" + token not in json]
-        others = [token for token in found if token not in names or json.count(token) > json.count(token + b":")]
-        edits = [edit for token in others for edit in self._find(json, token, leaves_names=token in names)]
-        json = _apply(json, [*self._find_scopes(json), *edits])
-        for token in names:
-            json = json.replace(token + b":", f'"{self._names[token[1:-1].decode()]}":'.encode())
-        return json
+        if not self._is_swap:
+            escapes = bool(found) and b"\\" in json
+            for token in found:
+                json = self._change_alike(json, token, escapes=escapes)
+            found = [token for token in found if token in json]
+        edits = [edit for token in found for edit in self._find(json, token)]
+        if tokens is None:  # no record has a scope
+            edits += self._find_scopes(json)
+        return _apply(json, edits)
 
     @cached_property
     def _is_swap(self) -> bool:
@@ -150,34 +145,27 @@ class _Words:
             and self._values.keys().isdisjoint(self._values.values())
         )
 
-    def _change_alike(self, json: bytes, token: bytes) -> bytes:
-        """Change a value wherever it follows the same name: most servers write no blanks."""
-        word, start, left = token[1:-1].decode(), json.find(token), _MOST_ALIKE
-        while start >= 0 and left:
+    def _change_alike(self, json: bytes, token: bytes, *, escapes: bool) -> bytes:
+        """Change a word wherever it is a name, or is the value of the same name, written with the same blanks."""
+        word, start, left = token[1:-1].decode(), -1, _MOST_ALIKE
+        while word in self._values and left and (start := json.find(token, start + 1)) >= 0:
             if found := _ALIKE.search(json, max(0, start - _LONGEST_NAME), start):
                 other, before = self._choose(found[1].decode("latin-1"), word), found[0]
-                if other is not None and b"\\" + before + token not in json:  # else the quote may be one of a text
+                if other is not None and not (escapes and b"\\" + before + token in json):  # else it may be in a text
                     json = json.replace(before + token, before + f'"{other}"'.encode())
                     left -= 1
-            start = json.find(token, start + 1)
+        if word in self._names and not (escapes and b"\\" + token in json):  # else it may end a text
+            json = json.replace(token + b":", f'"{self._names[word]}":'.encode())
         return json
 
-    def _find(self, json: bytes, token: bytes, *, leaves_names: bool = False) -> Iterator[_Edit]:
-        """Yield what changes a word.
-
-        Args:
-            json: the JSON.
-            token: the word in quotes.
-            leaves_names: whether names that a colon follows at once are left to be changed together.
-        """
+    def _find(self, json: bytes, token: bytes) -> Iterator[_Edit]:
+        """Yield what changes a word wherever it stands."""
         word, size, start = token[1:-1].decode(), len(token), json.find(token)
         known = dict[int, str | None]()
         while start >= 0:
             end = start + size
             if not start or json[start - 1] != _BACKSLASH:  # else the quote belongs to a longer text
-                if leaves_names and json[end : end + 1] == b":":
-                    other = None
-                elif _COLON.match(json, end):
+                if _COLON.match(json, end):
                     other = self._change_name(word)
                 else:
                     known[start] = _find_name(json, start, known)
