@@ -112,13 +112,13 @@ async def test_an_event_loop_does_not_wait_for_the_disk(tmp_path: Path, monkeypa
         return connection
 
     sqlite3_connect = sqlite3.connect
-    monkeypatch.setattr("svc_async.store.file.sqlite3.connect", connect)
+    monkeypatch.setattr("sqlite3.connect", connect)
     goes_on.set()
     _, store = await FileLocation(tmp_path / "ledger", attrs.evolve(FORMAT, has_log=True)).open(lambda _: (None, {}))
     goes_on.clear()
     began.clear()
     store.submit({("a", 1): encode("x")})
-    await in_thread(began.wait)
+    assert await in_thread(lambda: began.wait(10))
     reading = asyncio.create_task(store.read("a", str))
     await run_ready_tasks()
     goes_on.set()
