@@ -1,5 +1,5 @@
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from svc_async.sources.blocks.files import SpooledInput
 from svc_async.sources.detect import open_feed, open_source
 from svc_async.sources.file_source import TableSource
 from svc_async.sources.parquet import ParquetSource
-from tests.support.errors import at, has
+from tests.support.errors import find_place, has
 from tests.support.files import Write, iter_rows, limit_memory, read_rows
 
 
@@ -174,20 +174,20 @@ def test_a_row_group_of_any_size_is_read_in_parts(path: Path) -> None:
 
 
 TEXTS = pa.array([b"a@b.c", None, b"\xff\xfesecret", b"x"], pa.binary()).view(pa.string())
-INVALID_TEXTS: Mapping[str, tuple[Any, int]] = {
-    "text": (TEXTS, 3),
-    "large text": (TEXTS.cast(pa.large_binary()).view(pa.large_string()), 3),
-    "dictionary": (pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 2]), TEXTS.drop_null()), 0),
-    "list": (pa.ListArray.from_arrays(pa.array([0, 1, 1, 3, 4]), TEXTS), 3),
+INVALID_TEXTS: Mapping[str, tuple[Any, Collection[int]]] = {
+    "text": (TEXTS, {3}),
+    "large text": (TEXTS.cast(pa.large_binary()).view(pa.large_string()), {3}),
+    "dictionary": (pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 2]), TEXTS.drop_null()), {0, 3}),
+    "list": (pa.ListArray.from_arrays(pa.array([0, 1, 1, 3, 4]), TEXTS), {3}),
 }
-"""Arrays, and the row with the invalid text; for a dictionary it is how many rows were read before."""
+"""Arrays, and the row with the invalid text; from Arrow 20 on, a dictionary is refused as a whole, after row 0."""
 
 
 @pytest.mark.parametrize("kind", INVALID_TEXTS)
 async def test_text_that_is_not_utf_8_is_refused_with_its_row(path: Path, kind: str) -> None:
-    texts, row = INVALID_TEXTS[kind]
+    texts, rows = INVALID_TEXTS[kind]
     source = ParquetSource(write_table(path, {"email": texts}))
-    with pytest.raises(UnusableFile, check=at(row=row)) as caught:
+    with pytest.raises(UnusableFile, check=lambda error: find_place(error, "row") in rows) as caught:
         await source.check()
 
     assert caught.value.__cause__ is None
