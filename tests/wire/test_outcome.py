@@ -33,7 +33,15 @@ from svc_async.errors import (
     WouldWaitTooLong,
 )
 from svc_async.wire.envelope import Answer, parse_refusal
-from svc_async.wire.outcome import Effect, Repeat, api_error, may_have_worked, outcome_for_status, outcome_of
+from svc_async.wire.outcome import (
+    Effect,
+    Repeat,
+    RetryBudget,
+    api_error,
+    may_have_worked,
+    outcome_for_status,
+    outcome_of,
+)
 
 CONTRACT = Path(__file__).parents[1] / "contract"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -209,3 +217,14 @@ def test_too_many_jobs_says_later_with_any_status_and_wherever_it_is_named(statu
     assert error.repeatable
     assert error.sent is Sent.YES
     assert (outcome_of(error).effect, outcome_of(error).repeat) == (NONE, Repeat.ALWAYS)
+
+
+def test_a_budget_of_repeats_is_refilled_by_successes_up_to_its_size() -> None:
+    budget = RetryBudget(most=2, earned=0.5)
+    assert [budget.spend() for _ in range(3)] == [True, True, False]
+    budget.earn()
+    assert not budget.spend()
+    for _ in range(100):
+        budget.earn()
+    assert [budget.spend() for _ in range(3)] == [True, True, False]
+    assert budget.successes == 101
