@@ -38,7 +38,7 @@ _OWN_SESSIONS = {
     for name in ("campaigns/bounds", "campaigns/browser", "campaigns/two_users", "lint", "pytest_plugin", "recipes")
 }
 """Folders for which nox has a session each: their tests run where the command line names them."""
-_MOST_SHORT = 3
+_MOST_SHORT = 2
 """Cases of one function; those that follow run with the long ones, except in folders that have a session."""
 
 
