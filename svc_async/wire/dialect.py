@@ -292,7 +292,9 @@ def _is_escaped(json: bytes, place: int) -> bool:
 @lru_cache(maxsize=1024)  # a caller's own models come and go
 def _list_words(model: Any) -> tuple[frozenset[str], frozenset[str]] | None:
     """Return the names and the values that the answer of a model may have; None if it may have any."""
-    names, values, left, seen = {*_ENVELOPE}, set[str](), [model], set[Any]()
+    if not (isinstance(model, type) and model.__module__.startswith("svc_async.")):
+        return None  # a class of the caller's, whose texts may be any words
+    names, values, left, seen = {*_ENVELOPE}, set[str](), list[Any]([model]), set[Any]()
     while left:
         kind = left.pop()
         if kind in seen:
@@ -306,17 +308,20 @@ def _list_words(model: Any) -> tuple[frozenset[str], frozenset[str]] | None:
             left += (field.type for field in fields)
         elif isinstance(kind, type) and issubclass(kind, OpenEnum):
             values.update(kind)
-        elif isinstance(kind, type) and not kind.__module__.startswith(("builtins", "datetime")):
-            return None  # a class of the caller's
         left += (each for each in get_args(kind) if isinstance(each, type) or get_args(each) or each is Any)
     return frozenset(names), frozenset(values)
 
 
 class _Paths:
-    """Paths with other words, by templates of both."""
+    """Paths with other words, by templates of both.
+
+    Args:
+        templates: the other template for each; of several that fit a path, the one with the fewest ids counts.
+    """
 
     def __init__(self, templates: _Mapping) -> None:
-        self._patterns = [(_compile(template), other) for template, other in templates.items()]
+        by_ids = sorted(templates, key=lambda template: template.count("{"))
+        self._patterns = [(_compile(template), templates[template]) for template in by_ids]
 
     def change(self, path: str) -> str | None:
         """Return the other path, with the same ids; None if no template fits."""
@@ -377,8 +382,13 @@ class Dialect:
     @cached_property
     def _paths(self) -> tuple[_Paths, _Paths]:
         """Those of the contract, and those of the platform."""
+        from svc_async.wire.dialect_file import ContractWords  # noqa: PLC0415 - few programs have one
+
+        # Those that stay, too: `/cards/poll` is not the card `poll` of `/cards/{card_id}`.
+        same = {template: template for template in ContractWords.load().paths}
         local = {page: urlsplit(other).path for page, other in self.pages.items()}
-        return _Paths(self.paths), _Paths(_invert({**self.paths, **local}))
+        templates = {**same, **self.paths, **local}
+        return _Paths(templates), _Paths(_invert(templates))
 
     @cached_property
     def _tokens(self) -> dict[tuple[frozenset[str], frozenset[str]], Sequence[bytes]]:
@@ -489,10 +499,8 @@ class Dialect:
 
     def serve_path(self, path: str) -> str | None:
         """Return our path for one on the wire; None if it is one of ours that the platform calls otherwise."""
-        ours = self._paths[1].change(path)
-        if ours is None and (self._paths[0].change(path) is not None or path in self.pages):
-            return None
-        return ours or path
+        ours = self._paths[1].change(path) or path
+        return ours if (self._paths[0].change(ours) or ours) == path else None
 
     def serve_pairs(self, pairs: _Pairs) -> Sequence[tuple[str, str]]:
         """Return names and values on the wire in our words; ours become words that mean nothing."""

@@ -3,7 +3,7 @@
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import attrs
 import pytest
@@ -155,6 +155,54 @@ def test_a_form_is_read_and_written() -> None:
 )
 def test_a_server_of_the_dialect_has_its_paths_only(path: str, ours: str | None) -> None:
     assert ACME.serve_path(path) == ours
+
+
+CARDS = "/12/accounts/{account_id}/cards"
+TILES = Dialect(
+    name="tiles",
+    paths={
+        f"{CARDS}/{{card_id}}": "/tiles/{card_id}/of/{account_id}",
+        f"{CARDS}/poll/{{card_id}}": "/p/{account_id}/{card_id}",
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "written"),
+    [
+        ("/12/accounts/a/cards/5", "/tiles/5/of/a"),
+        ("/12/accounts/a/cards/poll", "/12/accounts/a/cards/poll"),
+        ("/12/accounts/a/cards/poll/5", "/p/a/5"),
+        ("/12/accounts/a/else", "/12/accounts/a/else"),
+    ],
+)
+def test_a_path_is_that_of_the_template_with_the_fewest_ids(path: str, written: str) -> None:
+    assert TILES.write_request(make_request(path=path)).path == written
+    assert TILES.serve_path(written) == path
+
+
+@pytest.mark.parametrize("path", ["/12/accounts/a/cards/5", "/tiles/poll/of/a"])
+def test_a_path_that_no_request_has_is_not_served(path: str) -> None:
+    assert TILES.serve_path(path) is None
+
+
+@attrs.frozen
+class Placement:
+    product_type: str
+
+
+Box = TypeVar("Box")
+
+
+@attrs.frozen
+class Boxed(Generic[Box]):
+    product_type: Box
+
+
+@pytest.mark.parametrize("model", [Placement, Boxed[str]])
+def test_an_answer_is_read_in_our_words_for_a_model_of_the_caller(model: Any) -> None:
+    answer = Answer(status=200, headers={}, body=b'{"data":{"product_type":"PROMOTED_NOTES"}}')
+    assert b"PROMOTED_POSTS" in ACME.read_answer(make_request(into=model), answer).body
 
 
 def test_a_page_may_stand_on_another_host() -> None:
