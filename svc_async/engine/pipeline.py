@@ -274,6 +274,7 @@ class Pipeline:
             surface=request.surface.value,
             path=wire.url.removeprefix(self.endpoints.of(request.surface)),
             scope=request.scope,
+            hidden_segments=request.hidden_segments,
             headers=wire.headers,
             body=wire.body,
         )

@@ -29,6 +29,7 @@ class BegunRequest:
         at: when.
         path: the path after that of the base URL, with its query.
         scope: the ids in the path by their names.
+        hidden_segments: how many segments at the end of the path may be others.
     """
 
     position: int
@@ -37,6 +38,7 @@ class BegunRequest:
     surface: str
     path: str = attrs.field(repr=False)
     scope: Mapping[str, str] = attrs.field(repr=False)
+    hidden_segments: int
     headers: Mapping[str, str] = attrs.field(repr=False)
     body: bytes | Blocks | None = attrs.field(repr=False)
 
@@ -132,7 +134,8 @@ class RecordedRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     def of(cls, begun: BegunRequest, replace: Replace) -> Self:
         """Return a request in which values are replaced."""
         path, _, query = begun.path.partition("?")
-        path, query = hide_path(path, begun.scope, replace), hide_pairs(query, replace)
+        path = hide_path(path, begun.scope, replace, hidden=begun.hidden_segments)
+        query = hide_pairs(query, replace)
         content = Content.hide(begun.headers, begun.body, replace, most=LARGE)
         return cls(method=begun.method, surface=begun.surface, path=path, query=query, content=content)
 

@@ -91,6 +91,7 @@ class Recording:
         surface: str,
         path: str,
         scope: Mapping[str, str],
+        hidden_segments: int,
         headers: Mapping[str, str],
         body: bytes | Blocks | None,
     ) -> BegunRequest | None:
@@ -106,6 +107,7 @@ class Recording:
             surface=surface,
             path=path,
             scope=scope,
+            hidden_segments=hidden_segments,
             headers=headers,
             body=body,
         )

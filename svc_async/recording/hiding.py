@@ -119,6 +119,8 @@ _MOMENTS = re.compile(r"(?:^|_)(?:time|timestamp|reset|date|at|after|ms)$")
 _SECRETS = frozenset({"code", "state", "assertion"})
 """The parameters of a query or a form that are secret whatever they look like; in JSON they name something else."""
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_CAPITAL_LETTER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+"""Where a word begins in a name such as `userId`."""
 _SHORT, _LONG = 6, 19
 """The digits that a number may have if nothing is known about it, and if its name says that it is an amount."""
 _TIME = re.compile(
@@ -179,7 +181,7 @@ def _is_kept(name: str, value: str) -> bool:
 @lru_cache(maxsize=4096)
 def _find_rule(name: str) -> tuple[Sequence[re.Pattern[str]], int]:
     """Return the forms of texts that are kept under a name, and how long numbers may be; 0 hides times as well."""
-    name = name.lower().replace("-", "_")
+    name = _CAPITAL_LETTER.sub("_", name).lower().replace("-", "_")
     forms = [form for names, form in _KEPT if names.search(name)]
     return forms, 0 if _PERSONAL.search(name) else _LONG if _AMOUNTS.search(name) else _SHORT
 
@@ -269,21 +271,22 @@ def _hide_part(name: str, part: str, replace: Replace) -> str:
     return part if hidden == value else hidden
 
 
-def hide_path(path: str, scope: Mapping[str, str], replace: Replace) -> str:
+def hide_path(path: str, scope: Mapping[str, str], replace: Replace, *, hidden: int = 0) -> str:
     """Return a path in which ids are replaced.
 
     Args:
         path: the path, quoted.
         scope: the ids in it by their names; another segment is an id if it is no word.
         replace: returns what stands in place of a value.
+        hidden: how many segments at the end are replaced, even if they are words.
     """
     kinds = {str(value): name for name, value in scope.items()}
-    segments, before = [], "path"
-    for segment in path.split("/"):
-        value = unquote(segment)
+    parts, segments, before = path.split("/"), list[str](), "path"
+    for index, segment in enumerate(parts):
+        value, may_be_word = unquote(segment), index < len(parts) - hidden
         if value in kinds:
             segments.append(replace(kinds[value], value))
-        elif not segment or _SEGMENT.fullmatch(segment):
+        elif not segment or (may_be_word and _SEGMENT.fullmatch(segment)):
             segments.append(segment)
             before = _make_kind(segment or "path")
         else:

@@ -119,6 +119,12 @@ class Request(Generic[T]):
         return self.template if self.shown_path is None else self.shown_path
 
     @property
+    def hidden_segments(self) -> int:
+        """How many segments at the end of the path may be names or ids, since the SDK does not list the call."""
+        shown = self.public_path
+        return self.path.count("/") - shown.count("/") + 1 if shown.endswith("/...") else 0
+
+    @property
     def safe_to_repeat(self) -> bool:
         """Whether sending it twice has the same effect and the same answer as sending it once.
 

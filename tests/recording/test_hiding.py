@@ -60,7 +60,7 @@ def record(file: Path, **request: Any) -> str:
     answer = request.pop("answer", b"")
     recording = Recording(file)
     recording.open()
-    given_ = {"path": "/12/accounts", "scope": {}, "headers": {}, "body": None, **request}
+    given_ = {"path": "/12/accounts", "scope": {}, "hidden_segments": 0, "headers": {}, "body": None, **request}
     begun = recording.begin(at=datetime(2026, 6, 10, tzinfo=UTC), method="POST", surface="ads", **given_)
     assert begun is not None
     headers = {"Content-Type": "application/json", "Set-Cookie": "sid=hush", "Location": PLANTED[11]}
@@ -143,10 +143,11 @@ def test_a_long_number_is_hidden_and_stays_a_number(number: int, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("id", "42"), ("handle", "42"), ("oauth_verifier", "123456"), ("birthday", "1815-12-10")]
+    ("name", "value"),
+    [("id", "42"), ("userId", "42"), ("handle", "42"), ("oauth_verifier", "123456"), ("birthday", "1815-12-10")],
 )
 def test_a_short_number_and_a_time_are_hidden_where_they_are_personal(name: str, value: str) -> None:
-    assert hide_value(name, value, Numbering()) == f"{name}-1"
+    assert hide_value(name, value, Numbering()) == f"{name.lower()}-1"
 
 
 def test_the_same_value_has_the_same_name_everywhere() -> None:

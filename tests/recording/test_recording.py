@@ -5,12 +5,13 @@ import json
 import logging
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from svc_async import InvalidArgument, Recording, Session, UnusableFile
+from svc_async import ApiError, InvalidArgument, Recording, Session, UnusableFile
 from svc_async.errors import TransportError
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.errors import has
@@ -52,6 +53,25 @@ async def test_a_line_has_a_request_and_its_answer_in_the_words_of_the_wire(sand
     assert answer["status"] == 200
     assert answer["content"]["json"]["request"]["params"] == {"account_id": "account_id-1", "count": 1, "q": "q-1"}
     assert line["at"] == sandbox.clock.now().isoformat().replace("+00:00", "Z")
+
+
+@pytest.mark.parametrize(
+    ("called", "written"),
+    [
+        ("/2/users/by/username/ada", "/2/users/users-1/users-2/users-3"),
+        ("/12/accounts/18ce54d4x5t/friends/42", "/12/accounts/account_id-1/friends/friends-1"),
+        ("/12/line_items/placements", "/12/line_items/line_items-1"),
+        ("/2/users", "/2/users"),
+    ],
+)
+async def test_behind_the_kind_of_object_a_path_that_is_not_listed_may_have_names(
+    sandbox: Sandbox, path: Path, called: str, written: str
+) -> None:
+    async with Session.sandbox(sandbox, record=Recording(path)) as session:
+        with suppress(ApiError):
+            await session.request("GET", called)
+
+    assert [line["request"]["path"] for line in read(path)] == [written]
 
 
 async def test_a_file_that_holds_something_is_left_as_it_is(sandbox: Sandbox, path: Path) -> None:
