@@ -155,7 +155,7 @@ async def test_an_error_names_our_parameter_and_keeps_what_came(sandbox: Sandbox
     (kept,) = translate(json.loads(caught.value.body), invert(dialect.names), invert(dialect.values))["errors"]
     assert kept["parameter"] == "product_type"
     if dialect is EVERY_WORD:
-        assert b'"parameter":"its_product_type"' in caught.value.body
+        assert b'"its_parameter":"its_product_type"' in caught.value.body
 
 
 def invert(words: Any) -> dict[str, str]:

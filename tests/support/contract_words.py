@@ -27,6 +27,11 @@ __all__ = ["WORDS", "list_words"]
 
 WORDS = Path(__file__).parents[2] / "svc_async" / "wire" / "words.toml"
 _CONTRACT = Path(__file__).parents[1] / "contract"
+_AROUND_RECORDS = """
+    connection_issue detail error error_description expires_in next_token parameter payload previous_token replay_event
+    replay_job_status result_count subscription total_subscriptions
+"""
+"""Names in answers and deliveries that are in no record: those around records, and those of refusals and tokens."""
 _HEADER = re.compile(r"`(x-[a-z0-9-]+)`")
 
 
@@ -37,9 +42,11 @@ def list_words() -> dict[str, set[str]]:
     pages = {each.path for each in served if each.format is Format.HTML}
     paths = {each["path"] for each in operations} | {each.path for each in served}
     parameters = [parameter for each in operations for parameter in each.get("parameter", ())]
-    fields = [field for record in _read("records")["record"] for field in record.get("field", ())]
+    records = [*_read("records")["record"], *_read("beyond/events")["record"], *_read("beyond/cards")["record"]]
+    fields = [field for record in records for field in record.get("field", ())]
     names = {part for each in (*parameters, *fields) for part in each["name"].split(".") if each.get("in") != "path"}
     names |= {param.name for each in served for param in each.query}
+    names |= {*_AROUND_RECORDS.split()}
     values = {scope for each in served for scope in each.scopes}
     others = {str(value) for each in _read("enums")["enum"] for value in each["values"]}
     for kind in _list_classes():

@@ -31,8 +31,9 @@ def translate(value: Any, names: Mapping[str, str], values: Mapping[str, str], n
     if isinstance(value, list):
         texts = [*takewhile(lambda each: isinstance(each, str), value)]
         return [translate(each, names, values, name if place < len(texts) else "") for place, each in enumerate(value)]
-    if not isinstance(value, str) or not name or name in FREE_TEXT:
+    either = {name, names.get(name, name)}
+    if not isinstance(value, str) or not name or either & FREE_TEXT:
         return value
-    if name == "scope":
+    if "scope" in either:
         return " ".join(values.get(word, word) for word in value.split(" "))
-    return names.get(value, value) if name in {"parameter", "attribute"} else values.get(value, value)
+    return names.get(value, value) if either & {"parameter", "attribute"} else values.get(value, value)

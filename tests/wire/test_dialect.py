@@ -228,6 +228,7 @@ GOOD = ACME_FILE.read_text(encoding="utf-8")
     ("added", "key"),
     [
         ('[names]\nsvc_id = "name"', "names.svc_id"),
+        ('[names]\nsvc_id = "payload"', "names.svc_id"),
         ('[names]\nsvc_id = "a"\npost_mode = "a"', "names.post_mode"),
         ('[names]\nsvc_id = "note"\nnote = "b"', "names.svc_id"),
         ("[names]\nsvc_id = 1", "names.svc_id"),
