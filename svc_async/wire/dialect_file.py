@@ -13,7 +13,7 @@ import attrs
 from svc_async.errors import UnusableFile
 from svc_async.printable import clean, shorten
 
-__all__ = ["SECTIONS", "ContractWords", "Mistake", "find_lines", "find_mistakes", "read_text", "read_words"]
+__all__ = ["SECTIONS", "ContractWords", "Lines", "Mistake", "find_mistakes", "read_text", "read_words"]
 
 _LARGEST_FILE = 2**18
 SECTIONS = ("paths", "pages", "headers", "names", "values")
@@ -27,9 +27,14 @@ _FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "names": (re.compile(r"[A-Za-z0-9_.-]{1,100}"), "letters, digits, _ . and -"),
     "values": (re.compile(r"[ !#-+\--\[\]-~]{1,100}"), "printable ASCII without quotes, commas and backslashes"),
 }
-_KEY = re.compile(r"""[ \t]*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))[ \t]*=""")
-_HEAD = re.compile(r"[ \t]*\[[ \t]*([A-Za-z0-9_-]+)[ \t]*\]")
+_PART = r"""[ \t]*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)[ \t]*"""
+_KEY = re.compile(rf"{_PART}(?:\.{_PART})*(?==)")
+_HEAD = re.compile(rf"[ \t]*\[\[?({_PART}(?:\.{_PART})*)\]")
 _ID = re.compile(r"{(\w+)}")
+
+
+_Place = tuple[str, str]
+"""A section and a word in it, or nothing for the section itself."""
 
 
 @attrs.frozen(kw_only=True)
@@ -110,10 +115,12 @@ def find_mistakes(content: str) -> Sequence[Mistake]:
     table = _parse(content)
     if table is None:
         return [Mistake(line=_find_broken_line(content.split("\n")), rule="the line is not TOML")]
-    lines = find_lines(content)
+    if not (found := [*_check(table)]):
+        return []
+    lines = Lines(content)
     mistakes = [
-        Mistake(line=lines.get(place, 1), rule=f"{clean(shorten('.'.join(filter(None, place)), 200))} {rule}")
-        for place, rule in _check(table)
+        Mistake(line=lines.find(*place), rule=f"{clean(shorten('.'.join(filter(None, place)), 200))} {rule}")
+        for place, rule in found
     ]
     return sorted(mistakes, key=lambda each: each.line)
 
@@ -137,32 +144,51 @@ def _find_broken_line(lines: Sequence[str]) -> int:
     return broken
 
 
-def find_lines(content: str) -> Mapping[tuple[str, str], int]:
-    """Return the line of each key, by the section and the name, as simple TOML has them."""
-    lines, section = dict[tuple[str, str], int](), ""
-    for number, line in enumerate(content.split("\n"), 1):
-        if head := _HEAD.match(line):
-            section = head[1]
-            lines.setdefault((section, ""), number)
-        elif key := _KEY.match(line):
-            lines.setdefault((section, key[1] or key[2] or key[3] or ""), number)
-    return lines
+class Lines:
+    """The lines of the keys of a file that is TOML.
+
+    Args:
+        content: the file.
+    """
+
+    def __init__(self, content: str) -> None:
+        self._lines = dict[_Place, int]()
+        head: tuple[str, ...] = ()
+        for number, line in enumerate(content.split("\n"), 1):
+            if found := _HEAD.match(line):
+                key = head = _read_key(found[1])
+            elif found := _KEY.match(line):
+                key = (*head, *_read_key(found[0]))
+            else:
+                continue
+            section, word, *_ = (*key, "", "")
+            self._lines.setdefault((section, ""), number)
+            self._lines.setdefault((section, word), number)
+
+    def find(self, section: str, word: str) -> int:
+        """Return the line of a key, counted from 1; those of an inline table are all on that of its section."""
+        return self._lines.get((section, word)) or self._lines.get((section, ""), 1)
 
 
-_Place = tuple[str, str]
+def _read_key(text: str) -> tuple[str, ...]:
+    """Return the parts of a key of TOML; nothing if it is within a text of several lines."""
+    parts, value = list[str](), dict[str, Any](_parse(f"{text}=0") or {})
+    while value:
+        ((part, value),) = value.items()
+        parts.append(part)
+    return tuple(parts)
 
 
 def _check(table: Mapping[str, object]) -> Iterator[tuple[_Place, str]]:
     """Yield the section and the key of each mistake, and the rule."""
     name = table.get("name")
     if not isinstance(name, str) or not _FORMS["names"][0].fullmatch(name):
-        yield ("", "name"), f"must be a text of {_FORMS['names'][1]}"
+        yield ("name", ""), f"must be a text of {_FORMS['names'][1]}"
     for section, words in table.items():
         if section in SECTIONS and isinstance(words, dict):
             yield from (((section, key), rule) for key, rule in _check_section(section, words))
         elif section != "name":
-            place = (section, "") if isinstance(words, dict) else ("", section)
-            yield place, f"must be one of name, {', '.join(SECTIONS)}; each but the name is a table"
+            yield (section, ""), f"must be one of name, {', '.join(SECTIONS)}; each but the name is a table"
 
 
 def _check_section(section: str, words: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -256,6 +256,24 @@ def test_a_mistake_is_named_with_its_line(added: str, key: str) -> None:
     assert mistake.line == (last - 1 if key == "words" or "note = " in added else last)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        'names.svc_id = "name"',
+        'names = {post_mode = "a", svc_id = "name"}',
+        '["names"]\n\'svc_id\' = "name"',
+        '[names]\n"svc\\u005fid" = "name"',
+        '[names]\npost_mode = "a"\n[names.svc_id]',
+        "[[names]]",
+        "[words.more]",
+    ],
+)
+def test_a_mistake_is_named_with_its_line_however_it_is_written(line: str) -> None:
+    for end in ("\n", "\r\n"):
+        content = f'# a comment\nname = "x"\n\n{line}\n\n[headers]\n'.replace("\n", end)
+        assert [mistake.line for mistake in find_mistakes(content)] == [4 + line.count("\n")]
+
+
 def test_a_file_that_is_not_toml_names_its_line(tmp_path: Path) -> None:
     assert [mistake.line for mistake in find_mistakes('name = "x"\n[names\n')] == [2]
     assert [mistake.line for mistake in find_mistakes("")] == [1]

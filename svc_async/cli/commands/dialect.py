@@ -22,7 +22,7 @@ from svc_async.session import Session
 from svc_async.webhooks import WebhookReceiver
 from svc_async.wire.base_urls import Endpoints
 from svc_async.wire.dialect import Dialect
-from svc_async.wire.dialect_file import SECTIONS, ContractWords, find_lines, find_mistakes, read_text
+from svc_async.wire.dialect_file import SECTIONS, ContractWords, Lines, find_mistakes, read_text
 from svc_async.wire.hmac_sha256 import SigningKey
 
 __all__ = ["app"]
@@ -110,12 +110,12 @@ def _compare(dialect: Dialect) -> tuple[Sequence[_Word], Sequence[_Word]]:
 
 def _find_unknown(dialect: Dialect, content: str) -> Iterator[Mapping[str, object]]:
     """Yield the names and values that the contract does not have: other calls may have them."""
-    contract, lines = ContractWords.load(), find_lines(content)
+    contract, lines = ContractWords.load(), Lines(content)
     known = {"names": contract.names, "values": contract.values | contract.other_values}
     for section, words in known.items():
         for word in getattr(dialect, section).keys() - words:
             proposal = next(iter(get_close_matches(word, words, n=1)), None)
-            yield {"section": section, "word": word, "line": lines.get((section, word), 1), "proposal": proposal}
+            yield {"section": section, "word": word, "line": lines.find(section, word), "proposal": proposal}
 
 
 async def _use(dialect: Dialect) -> Mapping[str, SvcError | None]:
