@@ -291,7 +291,8 @@ class _Look:
     def at_headers(self, limit: Limit | None, request: Request[Any], headers: Mapping[str, str]) -> None:
         for name in map(str.lower, headers):
             if name not in _HEADERS and not name.startswith(_HEADER_FAMILIES):
-                self.note(DriftKind.UNKNOWN_HEADER, name if _HEADER.fullmatch(name) else _HIDDEN)
+                is_shown = _HEADER.fullmatch(name) is not None and _has_few_digits(name)
+                self.note(DriftKind.UNKNOWN_HEADER, name if is_shown else _HIDDEN)
         # Those of a request for the total count may be about either of its two limits.
         if limit is not None and ("with_total_count", "true") not in request.query:
             is_read = request.method == "GET"
@@ -387,7 +388,7 @@ class _Look:
 
     def _at_names(self, place: str, names: Iterable[str]) -> None:
         for name in names:
-            shown = name if name_key(name, 0) == name else _HIDDEN
+            shown = name if name_key(name, 0) == name and _has_few_digits(name) else _HIDDEN
             self.note(DriftKind.UNKNOWN_FIELD, _join(place, shown))
 
 
@@ -464,12 +465,15 @@ _MOST_DIGITS = 3
 
 def _is_word(text: str, known: Iterable[str]) -> bool:
     form = _UPPER if all(map(str.isupper, known)) else _LOWER
-    return form.fullmatch(text) is not None and sum(map(str.isdigit, text)) <= _MOST_DIGITS
+    return form.fullmatch(text) is not None and _has_few_digits(text)
 
 
 def _is_code(text: str) -> bool:
-    digits = sum(map(str.isdigit, text))
-    return _CODE.fullmatch(text) is not None and (text.isdigit() or digits <= _MOST_DIGITS)
+    return _CODE.fullmatch(text) is not None and (text.isdigit() or _has_few_digits(text))
+
+
+def _has_few_digits(text: str) -> bool:
+    return sum(map(str.isdigit, text)) <= _MOST_DIGITS
 
 
 _PAGES = frozenset({Reply.PAGE, Reply.META_PAGE})

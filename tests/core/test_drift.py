@@ -70,6 +70,7 @@ async def test_an_answer_to_the_letter_has_no_drift(service: aioresponses) -> No
         ({**ACCOUNT, "name": None}, (DriftKind.OTHER_TYPE, "data[].name", "null")),
         ({**ACCOUNT, "approval_status": "a b"}, (DriftKind.UNKNOWN_VALUE, "data[].approval_status", "…")),
         ({**ACCOUNT, "a b": 1}, (DriftKind.UNKNOWN_FIELD, "data[].…", "")),
+        ({**ACCOUNT, "d41d8cd98f00": 1}, (DriftKind.UNKNOWN_FIELD, "data[].…", "")),
         (7, (DriftKind.OTHER_TYPE, "data[]", "integer")),
     ],
 )
@@ -104,12 +105,13 @@ def test_nested_records_unions_and_what_is_around_them_are_compared() -> None:
 
 def test_headers_and_limits_are_compared() -> None:
     report = DriftReport()
-    headers = {"Content-Type": "application/json", "X-Region": "eu", "x-rate-limit-limit": "900"}
+    headers = {"Content-Type": "application/json", "X-Region": "eu", "X-4711": "x", "x-rate-limit-limit": "900"}
     see(report, {"data": []}, headers, template="/12/accounts/{account_id}/cards", into=Card)
     table = next(row for row in LIMITS if row.name == "ads.reads.account")
     assert keys(report) == [
         (DriftKind.OTHER_LIMIT, table.name, "900"),
         (DriftKind.UNKNOWN_HEADER, "x-region", ""),
+        (DriftKind.UNKNOWN_HEADER, "…", ""),
     ]
     assert report.findings[0].expected == str(table.requests)
 
