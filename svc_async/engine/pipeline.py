@@ -14,6 +14,7 @@ import attrs
 from svc_async.auth.authorization import Authorization
 from svc_async.auth.oauth1 import SigningClock
 from svc_async.auth.tokens import Tokens
+from svc_async.cancellation import in_thread
 from svc_async.clock import Clock
 from svc_async.drift import DriftReport
 from svc_async.engine import retry
@@ -287,15 +288,23 @@ class Pipeline:
             on_sent()
             was_sent = True
 
+        async def write(record: Callable[[], None], size: int = 0) -> None:
+            size += wire.body.size if isinstance(wire.body, Blocks) else len(wire.body or b"")
+            if size > _SMALL or recording.is_busy:
+                await in_thread(record)
+            else:
+                record()
+
         try:
             answer = await exchange(wire, note_sent)
         except UnexpectedAnswer as error:
-            recording.write_answer(begun, status=error.status, headers=error.headers, body=b"", is_cut=True)
+            status, headers = error.status, error.headers
+            await write(partial(recording.write_answer, begun, status=status, headers=headers, body=b"", is_cut=True))
             raise
         except BaseException as error:
-            recording.write_failure(begun, type(error).__name__, was_sent=was_sent)
+            await write(partial(recording.write_failure, begun, type(error).__name__, was_sent=was_sent))
             raise
-        write = partial(
+        record = partial(
             recording.write_answer,
             begun,
             status=answer.status,
@@ -303,11 +312,7 @@ class Pipeline:
             body=answer.body,
             is_stream=answer.is_success and exchange != self._exchange,
         )
-        sent = wire.body.size if isinstance(wire.body, Blocks) else len(wire.body or b"")
-        if len(answer.body) + sent > _SMALL:
-            await to_thread(write)
-        else:
-            write()
+        await write(record, len(answer.body))
         return answer
 
     @staticmethod

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from io import FileIO
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final
@@ -52,11 +53,17 @@ class Recording:
         self._numbering = Numbering()
         self._lock = Lock()
         self._file: FileIO | None = None
+        self._positions = count()
         self._sessions = self._begun = self._size = 0
         self._is_over = False
 
     def __repr__(self) -> str:
         return f"<Recording, {self._begun} requests>"
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being written, so that another writer would wait."""
+        return self._lock.locked()
 
     def open(self) -> None:
         """Open the file, for one more session.
@@ -96,10 +103,10 @@ class Recording:
         body: bytes | Blocks | None,
     ) -> BegunRequest | None:
         """Return a request that begins, with its position; None if the recording is over."""
-        with self._lock:
-            if self._is_over:
-                return None
-            position, self._begun = self._begun, self._begun + 1
+        if self._is_over:
+            return None
+        position = next(self._positions)  # without the lock, which is held as long as something is written
+        self._begun = position + 1
         return BegunRequest(
             position=position,
             at=at,

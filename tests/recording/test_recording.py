@@ -1,9 +1,11 @@
 """The file of a recording: whose it is, what it holds, where it ends, and that a damaged one is refused."""
 
+import asyncio
 import io
 import json
 import logging
 import stat
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +17,7 @@ from svc_async import ApiError, InvalidArgument, Recording, Session, UnusableFil
 from svc_async.errors import TransportError
 from svc_async.sandbox import Fault, Sandbox
 from tests.support.errors import has
+from tests.support.tasks import wait_until
 
 BEGINNING = b'{"svc_async_recording":1}\n'
 
@@ -101,6 +104,23 @@ async def test_two_sessions_may_have_the_same_recording(sandbox: Sandbox, path: 
         await first.accounts.get(sandbox.account_id)
 
     assert [line["position"] for line in read(path)] == [0, 1]
+
+
+async def test_others_go_on_while_something_is_being_written(sandbox: Sandbox, path: Path) -> None:
+    recording = Recording(path)
+    watchdog = threading.Timer(10, recording._lock.release)  # else the test would never end
+    async with Session.sandbox(sandbox, record=recording) as session:
+        with recording._lock:
+            watchdog.start()
+            calls = [asyncio.create_task(session.accounts.get(sandbox.account_id)) for _ in range(2)]
+            await wait_until(lambda: sandbox.requests.total == len(calls))
+            calls[1].cancel()
+            assert recording.is_busy
+        watchdog.cancel()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [isinstance(end, asyncio.CancelledError) for end in ends] == [False, True]
+    assert {line["position"] for line in read(path)} == {0, 1}
 
 
 async def test_a_call_without_an_answer_is_recorded_with_how_it_failed(sandbox: Sandbox, path: Path) -> None:
