@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from svc_async.errors import (
         AccessDenied,
         ApiError,
+        AudienceNotReady,
         BadRequest,
         BatchError,
         Conflict,
@@ -57,6 +58,7 @@ __all__ = [
     "AccessDenied",
     "ApiError",
     "AppCredentials",
+    "AudienceNotReady",
     "BadRequest",
     "BatchError",
     "BearerToken",
@@ -121,6 +123,7 @@ _HOMES = {
     "svc_async.errors": (
         "AccessDenied",
         "ApiError",
+        "AudienceNotReady",
         "BadRequest",
         "BatchError",
         "Conflict",

@@ -22,6 +22,7 @@
     │   the service
     ├── UnexpectedAnswer          an answer of success cannot be parsed
     ├── WebhookInvalid            a webhook fails its checks
+    ├── AudienceNotReady          a custom audience cannot be targeted, or not in time
     ├── BatchError                a batch ended with rows that were not accepted
     └── ApiError                  the service refused the call
         ├── BadRequest            400
@@ -56,6 +57,7 @@ from svc_async.printable import clean, hide_people, join_first, replace_surrogat
 __all__ = [
     "AccessDenied",
     "ApiError",
+    "AudienceNotReady",
     "BadRequest",
     "BatchError",
     "Conflict",
@@ -432,6 +434,24 @@ class WebhookInvalid(SvcError):
     def __init__(self, webhook_id: str) -> None:
         super().__init__(f"the webhook {webhook_id} is not valid: check what its URL answers to a CRC check")
         self.webhook_id = webhook_id
+
+
+class AudienceNotReady(SvcError):
+    """A custom audience cannot be targeted: the time to wait for it is over, or waiting does not help.
+
+    Attributes:
+        custom_audience_id: the audience.
+        reasons: why it cannot be targeted, in the service's words, such as `PROCESSING`; possibly none.
+        repeatable: whether waiting longer may help.
+    """
+
+    sent = Sent.YES
+
+    def __init__(self, custom_audience_id: str, reasons: Sequence[str], *, repeatable: bool) -> None:
+        why = join_first([shorten(each, 200) for each in reasons]) or "no reason given"
+        outlook = "it may be later" if repeatable else "waiting does not change that"
+        super().__init__(f"the audience {custom_audience_id} cannot be targeted ({why}); {outlook}")
+        self.custom_audience_id, self.reasons, self.repeatable = custom_audience_id, tuple(reasons), repeatable
 
 
 _MOST_OF_REFUSAL = 16_384

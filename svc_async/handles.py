@@ -36,6 +36,11 @@ class CustomAudienceHandle:
         run = services.ClusterRunner(self._pipeline.origin)
         return services.AudienceUsers(self._pipeline, self.account_id, self.custom_audience_id, cluster_runner=run)
 
+    @property
+    def permissions(self) -> "services.CustomAudiencePermissions":
+        """The permissions of other accounts to use the audience."""
+        return services.CustomAudiencePermissions(self._pipeline, self.account_id, self.custom_audience_id)
+
     def targeted(self, *, with_active: bool | None = None) -> "Pager[services.TargetedAudienceEntry]":
         """List the campaigns whose line items target the audience.
 
@@ -46,6 +51,22 @@ class CustomAudienceHandle:
         """
         audiences = services.CustomAudiences(self._pipeline, self.account_id)
         return audiences.targeted(self.custom_audience_id, with_active=with_active)
+
+    async def ready(self, *, timeout: float | None = None) -> "services.CustomAudience":  # noqa: ASYNC109 - on the session's clock
+        """Wait until the audience can be targeted, and return it with its size.
+
+        The service processes changes in batches, which takes hours (contract CA-08). It is asked at once, then after
+        30 seconds, then ever more rarely, up to every 5 minutes, and a last time when the time is over.
+
+        Args:
+            timeout: the seconds to wait; 0 asks once, None waits without an end.
+
+        Raises:
+            AudienceNotReady: the time is over; or waiting does not help, since the audience is deleted, or was
+                processed and is too small: it needs at least 100 matched users (CA-06).
+        """
+        audiences = services.CustomAudiences(self._pipeline, self.account_id)
+        return await audiences.ready(self.custom_audience_id, timeout=timeout)
 
 
 @attrs.frozen(eq=False)
@@ -141,6 +162,16 @@ class AccountHandle:
     def curated_categories(self) -> "services.CuratedCategories":
         """The curated categories that the account can use."""
         return services.CuratedCategories(self._pipeline, self.account_id)
+
+    @property
+    def custom_audiences(self) -> "services.CustomAudiences":
+        """The account's custom audiences."""
+        return services.CustomAudiences(self._pipeline, self.account_id)
+
+    @property
+    def do_not_reach_lists(self) -> "services.DoNotReachLists":
+        """The account's do-not-reach lists, of which there is at most one."""
+        return services.DoNotReachLists(self._pipeline, self.account_id)
 
     @property
     def features(self) -> "services.Features":

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from svc_async.ads.audience_estimate import AudienceOperatorType as AudienceOperatorType
     from svc_async.ads.cards import Cards as Cards
     from svc_async.ads.curated_categories import CuratedCategories as CuratedCategories
+    from svc_async.ads.custom_audience_permissions import CustomAudiencePermissions as CustomAudiencePermissions
+    from svc_async.ads.custom_audiences import CustomAudience as CustomAudience
     from svc_async.ads.custom_audiences import CustomAudiences as CustomAudiences
     from svc_async.ads.custom_audiences import TargetedAudienceEntry as TargetedAudienceEntry
     from svc_async.ads.do_not_reach_lists import DoNotReachList as DoNotReachList
@@ -60,6 +62,8 @@ _HOME_OF = {
     "Cards": "svc_async.ads.cards",
     "ClusterRunner": "svc_async.batch.job",
     "CuratedCategories": "svc_async.ads.curated_categories",
+    "CustomAudience": "svc_async.ads.custom_audiences",
+    "CustomAudiencePermissions": "svc_async.ads.custom_audience_permissions",
     "CustomAudiences": "svc_async.ads.custom_audiences",
     "DoNotReachList": "svc_async.ads.do_not_reach_lists",
     "DoNotReachLists": "svc_async.ads.do_not_reach_lists",

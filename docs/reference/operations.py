@@ -8,6 +8,7 @@ import inspect
 import itertools
 import re
 import sys
+import tomllib
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,9 +32,10 @@ An argument that is None is not sent, as if it were left out: an update leaves s
 be cleared with None. A value of another kind than the specification says is refused before a request is sent, such as a
 list or a number where a string belongs, or `"false"` where True or False does. An id may be a string or an int.
 
-These are all operations that the specification describes. Campaigns, funding instruments, targeting criteria, promoted
-posts, media creatives and others are named there, but not shown: they have no methods, and the sandbox answers 404.
-Whatever the service has besides is called by its path, with the same signing, rate limits and retries:
+These are all operations that the specification describes, and some beyond it that are public knowledge, marked
+*public*. Campaigns, funding instruments, targeting criteria, promoted posts, media creatives and others are named in
+the specification, but not shown: they have no methods, and the sandbox answers 404. Whatever the service has besides is
+called by its path, with the same signing, rate limits and retries:
 
 - `await session.request("POST", f"/12/accounts/{id}/campaigns", params={...})` returns the body, or with `into=`
   the record in `data` as a model of yours; `json=` is the body that is sent. Of a pydantic model, pass what
@@ -49,6 +51,9 @@ Whatever the service has besides is called by its path, with the same signing, r
 | Operation | Request | Call | |
 |---|---|---|---|
 """
+_BEYOND = Path(__file__).parents[2] / "tests" / "contract" / "beyond"
+_PUBLIC = {row["id"] for file in _BEYOND.glob("*.toml") for row in tomllib.loads(file.read_text()).get("operation", ())}
+"""Operations that rest on public knowledge."""
 _HOST = {Surface.ADS_SANDBOX: " on the sandbox host"}
 _ID = re.compile(r"[Cc]ontract:? [^\n]*`(\w+\.\w+)`")
 
@@ -95,8 +100,9 @@ def _rows(method: Any, kind: type, seen: set[object]) -> Iterator[Route[Any] | L
         elif isinstance(named, FunctionType) and named not in seen:
             yield from _rows(named, kind, seen)
         elif isinstance(named, type):
-            members = (each.fget if isinstance(each, property) else each for each in [*vars(named).values()])
-            for inner in filter(lambda each: isinstance(each, FunctionType) and each not in seen, members):
+            members = {name: each.fget if isinstance(each, property) else each for name, each in vars(named).items()}
+            called = [members[each] for each in method.__code__.co_names if each in members] or [*members.values()]
+            for inner in filter(lambda each: isinstance(each, FunctionType) and each not in seen, called):
                 yield from _rows(inner, named, seen)
 
 
@@ -135,7 +141,8 @@ def _line(operation: str, made: list[Call]) -> str:
     requests = {f"`{row.method} {row.path}`{_HOST.get(row.surface, '')}" for row in rows}
     ways = "<br>".join(map(str, made))
     summary = (made[0].method.__doc__ or "").partition("\n")[0]
-    return f"| `{operation}` | {' '.join(sorted(requests))} | {ways} | {summary} |\n"
+    basis = " (*public*)" if operation in _PUBLIC else ""
+    return f"| `{operation}`{basis} | {' '.join(sorted(requests))} | {ways} | {summary} |\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Do-not-reach lists: deletion, and the route that sends their users."""
+"""Do-not-reach lists, and the route that sends their users."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,9 +6,9 @@ from typing import Any
 
 import attrs
 
-from svc_async.ads.vocabulary import BatchCounts, BatchOperationType
+from svc_async.ads.vocabulary import BatchCounts, BatchOperationType, NotTargetableReason
+from svc_async.engine.paging import Pager
 from svc_async.engine.pipeline import Pipeline
-from svc_async.open_enum import OpenEnum
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Route
 
@@ -23,13 +23,6 @@ __all__ = [
     "DoNotReachUser",
     "NotTargetableReason",
 ]
-
-
-class NotTargetableReason(OpenEnum):
-    """Why a list cannot be used; more values exist than the two that are documented."""
-
-    PROCESSING = "PROCESSING"
-    TOO_SMALL = "TOO_SMALL"
 
 
 @attrs.frozen(kw_only=True)
@@ -80,6 +73,10 @@ class DoNotReachOperation:
     params: DoNotReachOperationParams
 
 
+_ALL = "/12/accounts/{account_id}/do_not_reach_lists"
+
+_LIST = Listing(_ALL, DoNotReachList)
+_CREATE = Route("POST", _ALL, DoNotReachList)
 _DELETE = Route("DELETE", "/12/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}", DoNotReachList)
 USERS_BATCH = Listing(
     "/12/batch/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}/users",
@@ -92,10 +89,27 @@ USERS_BATCH = Listing(
 
 @attrs.frozen(eq=False)
 class DoNotReachLists:
-    """The do-not-reach lists of one account."""
+    """The do-not-reach lists of one account, which has at most one (contract DNL-01)."""
 
     _pipeline: Pipeline = attrs.field(repr=False)
     account_id: str
+
+    def list(self, *, with_deleted: bool | None = None) -> Pager[DoNotReachList]:
+        """List the lists of the account.
+
+        Args:
+            with_deleted: include deleted ones.
+
+        Contract: DNL-03, `do_not_reach_lists.list`.
+        """
+        return Pager(self._pipeline, _LIST(account_id=self.account_id, with_deleted=with_deleted))
+
+    async def create(self, *, description: str | None = None) -> DoNotReachList:
+        """Create the list of an account that has none; the service names it, and it is empty.
+
+        Contract: DNL-02, `do_not_reach_lists.create`.
+        """
+        return await self._pipeline.send(_CREATE(account_id=self.account_id, description=description))
 
     async def delete(self, do_not_reach_list_id: str) -> DoNotReachList:
         """Delete a list and return its record, with `deleted` true.

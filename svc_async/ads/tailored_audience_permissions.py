@@ -4,21 +4,14 @@ from collections.abc import Sequence
 
 import attrs
 
+from svc_async.ads.vocabulary import PermissionLevel
 from svc_async.engine.paging import CountedPager
 from svc_async.engine.pipeline import Pipeline
-from svc_async.open_enum import OpenEnum
 from svc_async.wire.checks import at_most, between
 from svc_async.wire.records import Record, Timestamp
 from svc_async.wire.route import Listing, Route
 
 __all__ = ["PermissionLevel", "TailoredAudiencePermission", "TailoredAudiencePermissions"]
-
-
-class PermissionLevel(OpenEnum):
-    """What a permission allows (contract TAP-02)."""
-
-    READ_ONLY = "READ_ONLY"
-    READ_WRITE = "READ_WRITE"
 
 
 @attrs.frozen(kw_only=True)

@@ -5,7 +5,15 @@ import attrs
 from svc_async.open_enum import OpenEnum
 from svc_async.wire.records import EXACT, Record
 
-__all__ = ["MEMBERSHIP_MONTHS", "AdProductType", "BatchCounts", "BatchOperationType", "Placement"]
+__all__ = [
+    "MEMBERSHIP_MONTHS",
+    "AdProductType",
+    "BatchCounts",
+    "BatchOperationType",
+    "NotTargetableReason",
+    "PermissionLevel",
+    "Placement",
+]
 
 MEMBERSHIP_MONTHS = 13
 """How long users stay on a list if no end is given (contract CAU-06c), and the most on a do-not-reach list (DNR-04)."""
@@ -32,6 +40,20 @@ class BatchOperationType(OpenEnum):
 
     UPDATE = "Update"
     DELETE = "Delete"
+
+
+class NotTargetableReason(OpenEnum):
+    """Why an audience or a list cannot be used; more values exist than the two that are documented."""
+
+    PROCESSING = "PROCESSING"
+    TOO_SMALL = "TOO_SMALL"
+
+
+class PermissionLevel(OpenEnum):
+    """What a permission to use an audience allows (contract TAP-02)."""
+
+    READ_ONLY = "READ_ONLY"
+    READ_WRITE = "READ_WRITE"
 
 
 @attrs.frozen(kw_only=True)

@@ -34,7 +34,11 @@ Exit codes: 0 done, 1 failure, 2 wrong usage or input, 5 some rows failed, 130 i
     result_action="return_value",
 )
 app.command("svc_async.cli.commands.accounts:app", name="accounts", help="List ad accounts.")
-app.command("svc_async.cli.commands.audience:app", name="audience", help="Send a file of users to a custom audience.")
+app.command(
+    "svc_async.cli.commands.audience:app",
+    name="audience",
+    help="List, create and delete custom audiences, and send files of users to them.",
+)
 app.command("svc_async.cli.commands.auth:app", name="auth", help="Log in and out, and show the credentials in use.")
 app.command("svc_async.cli.commands.catalog:app", name="catalog", help="Send a feed of products to a catalog.")
 app.command(

@@ -130,12 +130,12 @@ _OF_ACCOUNT = " and that it belongs to the account of --account; `svc-async acco
 _WHERE_IDS_ARE: Mapping[str, str] = MappingProxyType(
     {
         "--account": "; `svc-async accounts list` shows yours",
-        "--audience": _OF_ACCOUNT,
+        "--audience": " and that it belongs to the account of --account; `svc-async audience list` shows its audiences",
         "--list": _OF_ACCOUNT,
         "--catalog": "; in Python session.product_catalogs.list() lists yours",
     }
 )
-"""What follows the advice to check the id of an option; the service has no list of audiences."""
+"""What follows the advice to check the id of an option."""
 _OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "SharedState.embedded()": "--embedded",

@@ -89,6 +89,8 @@ _CORE = r"(?:line_items|line_item_(?!curated_)\w+|campaigns|funding_instruments|
 LIMITS: tuple[Limit, ...] = (
     Limit("ads.audience_users", 1_500, _MINUTE, Scope.ACCOUNT, frozenset({"POST"}),
           rf"{_ACCOUNT}/custom_audiences{_ID}/users", documented=True),            # CAU-03, LIM-06
+    Limit("ads.do_not_reach_users", 1_500, _MINUTE, Scope.ACCOUNT, frozenset({"POST"}),
+          rf"{_ACCOUNT}/do_not_reach_lists{_ID}/users", documented=True),          # DNL-06
     Limit("ads.total_count", 200, _QUARTER, Scope.USER, _READ,
           r"/\d+/.*", with_total_count=True, documented=True),                     # GEN-10, LIM-05
     Limit("ads.audience_estimate", 400, _QUARTER, Scope.ACCOUNT, frozenset({"POST"}), rf"{_ACCOUNT}/audience_estimate"),

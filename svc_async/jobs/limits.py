@@ -11,14 +11,13 @@ from svc_async.governor.windows import SECOND, Window
 
 __all__ = ["JobLimit", "find_job_limit", "requests_per_minute"]
 
-# Unspecified: the limit of do-not-reach users (contract UNS-dnr-limits): they share the limit of other writes here.
 _LIMITS: Mapping[tuple[ListKind, Operation], str] = MappingProxyType(
     {
         ("audience", "upload"): "ads.audience_users",
         ("audience", "remove"): "ads.audience_users",
         ("audience", "sync"): "ads.audience_users",
-        ("do_not_reach_list", "upload"): "ads.writes",
-        ("do_not_reach_list", "remove"): "ads.writes",
+        ("do_not_reach_list", "upload"): "ads.do_not_reach_users",
+        ("do_not_reach_list", "remove"): "ads.do_not_reach_users",
         ("catalog", "upload"): "ads.products.put",
         ("catalog", "sync"): "ads.products.put",
         ("catalog", "remove"): "ads.products.delete",

@@ -74,6 +74,7 @@ RATE_RULES: Mapping[str, RateRule] = MappingProxyType(
 CLIENT_NAMES: Mapping[str, str] = MappingProxyType(  # the rules by what messages of the client call the same limits
     {
         "ads.audience_users": "audience_users",
+        "ads.do_not_reach_users": "do_not_reach_users",
         "ads.total_count": "total_count",
         "ads.audience_estimate": "audience_estimate",
         "ads.keyword_insights": "keyword_insights",

@@ -98,5 +98,9 @@ def refuse(*findings: Finding) -> None:
 
 
 def find_basis(rule: str) -> Basis:
-    """Return the basis of a rule about parameters."""
-    return Basis.ASSUMED if rule.startswith("ASM") else Basis.SPEC
+    """Return the basis of a rule."""
+    return _BASES.get(rule.partition("-")[0], Basis.SPEC)
+
+
+_BASES = {"ASM": Basis.ASSUMED, "CA": Basis.PUBLIC, "CAP": Basis.PUBLIC, "DNL": Basis.PUBLIC}
+"""The basis of rules by what their ids begin with; that of all others is the specification."""

@@ -10,6 +10,7 @@ import attrs
 
 from svc_async.sandbox import api
 from svc_async.sandbox.api.ads.accounts import add_account, choose_account
+from svc_async.sandbox.api.ads.custom_audiences import add_audience
 from svc_async.sandbox.api.ads.features import grant_feature
 from svc_async.sandbox.api.ads.line_item_fields import CampaignFields, LineItemFields, read_fields
 from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item, choose_campaign
@@ -31,7 +32,7 @@ from svc_async.sandbox.push.public_events import Direction
 from svc_async.sandbox.push.streams import Hub
 from svc_async.sandbox.refusal import Refusal
 from svc_async.sandbox.replay import Difference, Replay
-from svc_async.sandbox.seed import add_audience, create_seed
+from svc_async.sandbox.seed import create_seed
 from svc_async.sandbox.server.auth import Verifier
 from svc_async.sandbox.server.faults import Faults
 from svc_async.sandbox.server.gatekeeping import Gatekeeper, RateLimits

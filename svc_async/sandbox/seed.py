@@ -10,23 +10,23 @@ from typing import Any
 from svc_async.sandbox.api.ads.account_media import add_account_media
 from svc_async.sandbox.api.ads.accounts import add_account
 from svc_async.sandbox.api.ads.cards import add_card
+from svc_async.sandbox.api.ads.custom_audiences import add_audience
 from svc_async.sandbox.api.ads.do_not_reach import add_do_not_reach_list
 from svc_async.sandbox.api.ads.features import set_features
 from svc_async.sandbox.api.ads.line_items import add_campaign, add_line_item
 from svc_async.sandbox.api.ads.media_library import add_media
 from svc_async.sandbox.context import Seed
-from svc_async.sandbox.kinds import check_kind
-from svc_async.sandbox.state.audiences import Audience
 from svc_async.sandbox.state.grants import App, Grants, Token
 from svc_async.sandbox.state.media import add_upload
 from svc_async.sandbox.state.store import Store
 
-__all__ = ["add_audience", "create_seed"]
+__all__ = ["create_seed"]
 
 _ADDERS: Mapping[str, Callable[..., object]] = {
     "account_media": add_account_media,
     "campaigns": add_campaign,
     "cards": add_card,
+    "custom_audiences": add_audience,
     "do_not_reach_lists": add_do_not_reach_list,
     "line_items": add_line_item,
 }
@@ -34,7 +34,6 @@ _SPECIAL = {
     *_ADDERS,
     "accounts",
     "apps",
-    "custom_audiences",
     "features",
     "images",
     "media_library",
@@ -60,10 +59,8 @@ def create_seed(store: Store, grants: Grants) -> Seed:
     _fill(store, records)
     for record in records["product_catalogs"]:
         store["product_catalogs"].add(users[record["user"]], _without(record, "user"))
-    audiences = [
-        add_audience(store, record["account"], **_without(record, "account")) for record in records["custom_audiences"]
-    ]
-    return Seed(apps, tokens, accounts[0].id, audiences[0].id, records["do_not_reach_lists"][0]["id"])
+    audience_id, list_id = (records[kind][0]["id"] for kind in ("custom_audiences", "do_not_reach_lists"))
+    return Seed(apps, tokens, accounts[0].id, audience_id, list_id)
 
 
 @cache
@@ -92,15 +89,6 @@ def _fill(store: Store, records: Mapping[str, Any]) -> None:
 
 def _without(record: Mapping[str, Any], relation: str) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != relation}
-
-
-def add_audience(store: Store, account_id: str, *, id: str | None = None, name: str = "Audience") -> Audience:  # noqa: A002 the record's field
-    """Add a new, empty audience."""
-    check_kind("name", str, name)
-    fields: dict[str, Any] = {"id": id or store.ids.next("custom_audience", 5), "name": name}
-    row = store["custom_audiences"].add(account_id, fields)
-    audience = store.audiences[row.id] = Audience(row.id, account_id)
-    return audience
 
 
 def _make_app(store: Store, record: Mapping[str, Any]) -> App:

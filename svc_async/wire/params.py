@@ -50,8 +50,9 @@ _TEXTS: Mapping[ValueRule, str] = {
         advertiser_domain android_app_store_identifier audience_expansion bid_strategy card_uri conversation_settings
         description direction entity_status entity_type event_type file_name first_choice first_cta fourth_choice
         fourth_cta goal granularity industry_type keyword location media_type name operator_type pay_by
-        permission_level post_mode product_type q screen_name second_choice second_cta sort_by tag text thank_you_text
-        thank_you_url third_choice third_cta title type url video_cta video_cta_value video_description video_title
+        permission_level permission_scope post_mode product_type q screen_name second_choice second_cta sort_by tag
+        text thank_you_text thank_you_url third_choice third_cta title type url video_cta video_cta_value
+        video_description video_title
     """,
     FLAG: """
         dry_run force_login include_legacy_cards nullcast trim_user with_active with_deleted with_total_count
@@ -64,8 +65,9 @@ _TEXTS: Mapping[ValueRule, str] = {
 }
 _NUMBERS: Mapping[ValueRule, str] = {
     IDS: """
-        account_ids account_media_ids card_ids card_types card_uris creative_types feature_keys granted_account_ids
-        keywords media_keys negative_keywords product_keys tailored_audience_permission_ids
+        account_ids account_media_ids card_ids card_types card_uris creative_types custom_audience_ids
+        custom_audience_permission_ids feature_keys granted_account_ids keywords media_keys negative_keywords
+        product_keys tailored_audience_permission_ids
     """,
     _ONE_OR_SEVERAL: "categories",
     _WHOLE: "duration_in_days frequency_cap",

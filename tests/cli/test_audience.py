@@ -63,6 +63,59 @@ def assert_nothing_private(ended: Ended, sandbox: Sandbox, *more: str) -> None:
         assert not [secret for secret in environment_of(sandbox).values() if "://" not in secret and secret in output]
 
 
+# --- the audiences of an account
+
+
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
+async def test_an_audience_is_made_filled_listed_and_deleted(command: Command, sandbox: Sandbox, many: Path) -> None:
+    account = ("--account", sandbox.account_id)
+    created = await command("audience", "create", "Readers", *account, "--description", "of maps")
+    audience = created.out.strip()
+    assert (created.code, created.err) == (0, "")
+    assert (await command("audience", "upload", many, *account, "--audience", audience)).code == 0
+
+    listed = await command("audience", "list", *account)
+    assert listed.out.splitlines()[0].split() == ["ID", "Name", "Size", "Targetable"]
+    assert next(line for line in listed.out.splitlines() if audience in line).split()[1:3] == ["Readers", "no"]
+    deleted = await command("audience", "delete", *account, "--audience", audience)
+    assert (deleted.code, deleted.out) == (0, "")
+    assert audience not in (await command("audience", "list", *account)).out
+
+
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
+async def test_audiences_are_objects_for_programs(command: Command, sandbox: Sandbox) -> None:
+    account = ("--account", sandbox.account_id, "--json")
+    created = (await command("audience", "create", "Readers", *account)).result
+    assert (created["name"], created["description"], created["targetable"]) == ("Readers", None, False)
+
+    listed = (await command("audience", "list", *account)).result
+    assert listed["unreadable"] == 0
+    assert created["id"] in [each["id"] for each in listed["audiences"]]
+    deleted = (await command("audience", "delete", "--audience", created["id"], *account)).result
+    assert (deleted["id"], deleted["deleted"]) == (created["id"], True)
+
+
+@pytest.mark.long("runs commands, each of which takes a tenth of a second")
+async def test_audiences_that_cannot_be_read_are_counted(command: Command, sandbox: Sandbox) -> None:
+    sandbox.faults.on("GET", "*/custom_audiences").do(Fault.http(200, body=b'{"data": [{"id": "1"}, null]}'))
+    account = ("--account", sandbox.account_id)
+    ended = await command("audience", "list", *account, "--quiet")
+    assert (ended.code, ended.out, ended.err) == (0, "", "2 audiences could not be read.\n")
+    assert (await command("audience", "list", *account, "--json")).result == {"audiences": [], "unreadable": 2}
+
+
+async def test_the_audience_to_delete_must_be_there(command: Command, sandbox: Sandbox) -> None:
+    ended = await command("audience", "delete", "--account", sandbox.account_id, "--audience", "nowhere", "--json")
+    assert (ended.code, ended.error["type"], ended.error["status"]) == (1, "NotFound", 404)
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("create", "Readers"), ("delete", "--account", "a")])
+def test_what_a_call_is_about_must_be_given(call: Call, arguments: tuple[str, ...]) -> None:
+    ended = call("audience", *arguments, "--json")
+    assert (ended.code, ended.error["type"]) == (2, "UsageError")
+    assert ("--audience" if "--account" in arguments else "--account") in ended.error["message"]
+
+
 # --- uploads and removals
 
 
@@ -418,7 +471,7 @@ def test_an_audience_that_is_not_there_leaves_a_report(call: Call, here: Path) -
     as_json = call("audience", "upload", "customers.csv", "--sandbox", "--audience", "nowhere", "--json")
     assert as_json.code == 1
     assert (as_json.error["type"], as_json.error["status"]) == ("NotFound", 404)
-    assert as_json.error["codes"] == ["CUSTOM_AUDIENCE_NOT_FOUND"]
+    assert as_json.error["codes"] == ["TAILORED_AUDIENCE_NOT_FOUND"]
     assert as_json.result["pending"] == 1
 
 

@@ -24,6 +24,9 @@ STATE = ("--state", f"{NAME}.sqlite")
 
 COMMANDS = {
     "accounts list": (),
+    "audience list": ("--account", "a"),
+    "audience create": (NAME, "--account", "a", "--description", HOSTILE),
+    "audience delete": ("--account", "a", "--audience", "b"),
     "audience upload": (f"{NAME}.csv", *USERS, "--report", f"{NAME}.html"),
     "audience remove": (f"{NAME}.csv", *USERS, "--report", f"{NAME}.json"),
     "audience sync": (f"{NAME}.csv", *USERS, *STATE),

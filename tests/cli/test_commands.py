@@ -448,8 +448,8 @@ async def test_without_a_file_of_profiles_the_variable_that_names_one_is_named(
         (
             ["list"],
             (
-                'Unknown command "list". Did you mean `svc-async accounts list` or `svc-async catalog list` or '
-                "`svc-async job list`?"
+                'Unknown command "list". Did you mean `svc-async accounts list` or `svc-async audience list` or '
+                "`svc-async catalog list` or `svc-async job list`?"
             ),
         ),
         (["--profile", "x", "accounts", "list"], "--profile must follow the name of a command."),
@@ -481,11 +481,7 @@ def test_a_misplaced_word_is_put_where_it_belongs(call: Call, arguments: list[st
                 ["do-not-reach", "sync", "f.csv"],
                 "A do-not-reach list cannot be synced: `svc-async do-not-reach upload` adds",
             ),
-            (["audience", "create"], "Audiences are made in the ads manager of the platform, which shows the id."),
-            (
-                ["do-not-reach", "list"],
-                "Do-not-reach lists are made in the ads manager of the platform, which shows the id.",
-            ),
+            (["do-not-reach", "create"], "An account has at most one do-not-reach list: account.do_not_reach_lists"),
         ],
     ),
 )

@@ -49,6 +49,9 @@ STATE = {"state-url": "state_url of the profile, or SVC_STATE_URL", "profile": "
 CHANGE = {**AUDIENCE, **JOURNAL, **CLUSTER, "state": "the one that a sync has made, if any"}
 COMMANDS = {
     "accounts list": PROFILE,
+    "audience list": {"account": "", **PROFILE},
+    "audience create": {"account": "", "description": "", **PROFILE},
+    "audience delete": {"account": "", "audience": "", **PROFILE},
     "audience upload": {**CHANGE, "effective-at": "now", "expires-at": "13 months from now"},
     "audience remove": CHANGE,
     "audience sync": {**AUDIENCE, **SYNC, **WORKERS, "refresh-days": "30"},
@@ -98,7 +101,7 @@ COMMANDS = {
     "webhook verify": {"signature": "", **PROFILE},
 }
 TOLD = {
-    "audience upload": ["The ads manager of the platform, where it is made, shows the id; a sandbox has 1nmth."],
+    "audience upload": ["svc-async audience list shows the ids; a sandbox has 1nmth."],
     "audience remove": ["The next sync of the audience sends them again if its file still has them"],
     "do-not-reach upload": ["The ads manager of the platform, where it is made, shows the id; a sandbox has dnr7k1."],
 }

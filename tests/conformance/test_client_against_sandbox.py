@@ -151,9 +151,29 @@ async def use_do_not_reach_users(_: Session, account: AccountHandle) -> None:
     assert (await users.remove(PEOPLE)).accepted == 2
 
 
+@covers("custom_audiences")
+async def use_custom_audiences(_: Session, account: AccountHandle) -> None:
+    created = await account.custom_audiences.create(name="Readers", description="of the harbour")
+    changed = await account.custom_audiences.update(created.id, name="All readers")
+    assert [each.id async for each in account.custom_audiences.list(q="all r")] == [changed.id]
+    assert (await account.custom_audiences.get(created.id)).name == "All readers"
+    assert (await account.custom_audiences.delete(created.id)).deleted
+
+
+@covers("custom_audience_permissions")
+async def use_custom_audience_permissions(_: Session, account: AccountHandle) -> None:
+    permissions = account.custom_audience("1nmth").permissions
+    level = PermissionLevel.READ_ONLY
+    created = await permissions.create(granted_account_id="18ce55hq7w1", permission_level=level)
+    assert [each.id async for each in permissions.list()] == [created.id]
+    assert (await permissions.delete(created.id)).deleted
+
+
 @covers("do_not_reach_lists")
 async def use_do_not_reach_lists(_: Session, account: AccountHandle) -> None:
     assert (await account.do_not_reach_list("dnr7k1").delete()).deleted
+    created = await account.do_not_reach_lists.create(description="Not these")
+    assert [each.id async for each in account.do_not_reach_lists.list()] == [created.id]
 
 
 @covers("features")

@@ -33,7 +33,7 @@ def find_limits(
     ("method", "template", "name"),
     [
         ("POST", USERS, "ads.audience_users"),
-        ("POST", "/12/batch/accounts/{account_id}/do_not_reach_lists/{id}/users", "ads.writes"),
+        ("POST", "/12/batch/accounts/{account_id}/do_not_reach_lists/{id}/users", "ads.do_not_reach_users"),
         ("POST", f"{ACCOUNT}/audience_estimate", "ads.audience_estimate"),
         ("GET", "/12/insights/keywords/search", "ads.keyword_insights"),
         ("GET", f"{ACCOUNT}/line_items", "ads.reads.core"),
@@ -113,11 +113,13 @@ def test_the_main_api_has_its_limits_and_what_has_none_is_learned(template: str,
         assert find_limits(method, template, Surface.BASE) == [f"{method} {written}" if name == "-" else name]
 
 
+@pytest.mark.rule("DNL-06")
 def test_the_numbers_of_the_table() -> None:
     account, user, app = Scope.ACCOUNT, Scope.USER, Scope.APP
 
     assert {row.name: (row.requests, row.period, row.scope) for row in LIMITS} == {
         "ads.audience_users": (1_500, 60, account),
+        "ads.do_not_reach_users": (1_500, 60, account),
         "ads.total_count": (200, 900, user),
         "ads.audience_estimate": (400, 900, account),
         "ads.keyword_insights": (500, 900, user),

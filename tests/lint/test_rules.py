@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.contract import FOLDER, load_table
+from tests.support.contract import FOLDER, load_table, load_tables
 
 TESTS = Path(__file__).parents[1]
-RULES = load_table("rules", "rule") | load_table("beyond/events", "rule")
+RULES = load_tables("rules", "rule") | load_table("beyond/events", "rule")
 UNTESTABLE = {row["id"]: row["reason"] for row in tomllib.loads((FOLDER / "untestable.toml").read_text())["untestable"]}
 
 

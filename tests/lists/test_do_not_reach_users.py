@@ -80,7 +80,7 @@ async def test_send_verifies_the_sum_of_the_counts(
 SOON = datetime(2001, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.rule("DNR-01", "DNR-03", "DNR-04")
+@pytest.mark.rule("DNR-01", "DNR-03", "DNR-04", "DNL-05")
 @pytest.mark.parametrize(
     ("operation", "parameter", "rule_ids"),
     [
@@ -153,7 +153,7 @@ async def test_only_emails_and_phone_numbers_are_accepted(sandbox: Sandbox, user
         await users.upload(Rows(("handle",), [("a",)]))
 
 
-@pytest.mark.rule("DNR-04")
+@pytest.mark.rule("DNR-04", "DNL-04")
 async def test_a_given_end_is_sent_and_the_default_one_is_within_the_bound(
     sandbox: Sandbox, users: DoNotReachUsers
 ) -> None:

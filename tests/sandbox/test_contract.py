@@ -1,6 +1,7 @@
 """The sandbox's declarations against the contract: method, path, parameters, required, enums, bounds."""
 
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from svc_async.sandbox import Sandbox
 from svc_async.sandbox.api.ads import OPERATIONS
 from svc_async.sandbox.api.ads.user_batches import MAX_BYTES, MAX_OPERATIONS
 from svc_async.sandbox.config import RATE_RULES
+from svc_async.sandbox.refusal import Basis
 from svc_async.sandbox.server.decoding import Param
 from svc_async.sandbox.server.operations import Operation
 from svc_async.sandbox.server.rendering import Format
+from svc_async.sandbox.state import audiences
 
 BASE = tuple(operation for operation in Sandbox().operations if operation.surface == "base")
 EVERY = (*OPERATIONS, *BASE)
@@ -35,6 +38,7 @@ INSIDE = {"activity_subscriptions.create": {"direction"}}
 
 SCHEMES = {"client_credentials": "basic_app"}  # ASM-70
 GATES = ("early_access", "beta", "allowlist")
+PUBLIC_GATES = {"custom_audience_users.batch": ["allowlist"]}  # CAX-05
 BEYOND = {"posts.create": {"paid_partnership"}}
 """Parameters that a release note names and no table lists (CON-23)."""
 
@@ -42,12 +46,19 @@ CONTRACT = Path(__file__).parents[1] / "contract"
 
 
 def read_rows(name: str, table: str) -> dict[str, dict[str, Any]]:
-    return {row["id"]: row for row in tomllib.loads((CONTRACT / f"{name}.toml").read_text())[table]}
+    return {row["id"]: row for row in tomllib.loads((CONTRACT / f"{name}.toml").read_text()).get(table, ())}
 
 
-CONTRACT_OPERATIONS = read_rows("operations", "operation")
-ENUMS = read_rows("enums", "enum")
-LIMITS = read_rows("limits", "limit")
+def read_public_rows(table: str) -> dict[str, dict[str, Any]]:
+    """Return the rows of public facts beyond the specification."""
+    names = [f"beyond/{path.stem}" for path in sorted(CONTRACT.glob("beyond/*.toml"))]
+    return {name: row for rows in (read_rows(each, table) for each in names) for name, row in rows.items()}
+
+
+PUBLIC_OPERATIONS = read_public_rows("operation")
+CONTRACT_OPERATIONS = PUBLIC_OPERATIONS | read_rows("operations", "operation")
+ENUMS = read_public_rows("enum") | read_rows("enums", "enum")
+LIMITS = read_public_rows("limit") | read_rows("limits", "limit")
 
 
 def describe_declared(param: Param) -> dict[str, Any]:
@@ -88,7 +99,8 @@ def test_each_call_is_declared_as_the_contract_has_it(operation: Operation) -> N
     row = CONTRACT_OPERATIONS[operation.id]
     assert (operation.method, operation.path, operation.surface) == (row["method"], row["path"], row["surface"])
     assert operation.body == row.get("body_shape", row["body"])
-    flags = [flag for flag in GATES if row.get(flag)]
+    assert operation.basis == Basis.PUBLIC or operation.id not in PUBLIC_OPERATIONS
+    flags = [flag for flag in GATES if row.get(flag)] + PUBLIC_GATES.get(operation.id, [])
     assert operation.gate in flags if flags else operation.gate is None
     expected = {param["name"]: describe_stated(param) for param in row.get("parameter", [])}
     listed = [param for param in operation.params if param.name not in BEYOND.get(operation.id, ())]
@@ -133,6 +145,7 @@ def _agrees_where_stated(ours: dict[str, Any], row: dict[str, Any]) -> bool:
 
 def test_every_rule_that_is_named_is_in_the_contract() -> None:
     known = read_rows("rules", "rule").keys() | read_rows("assumptions", "assumption").keys()
+    known |= read_public_rows("rule").keys()
     named = {operation.rule for operation in EVERY} | {p.rule for o in EVERY for p in o.params}
     assert named <= known
 
@@ -144,6 +157,9 @@ def test_the_numbers_are_the_contract_s() -> None:
     for rule, limit in (("audience_users", "audience_users.rate"), ("total_count", "total_count.rate")):
         stated = LIMITS[limit]["value"], LIMITS[limit]["per_minutes"] * 60
         assert (RATE_RULES[rule].requests, RATE_RULES[rule].seconds) == stated
+    processing = LIMITS["custom_audience.processing"]
+    assert processing["min"] <= audiences.PROCESSING / timedelta(hours=1) <= processing["max"]
+    assert LIMITS["custom_audience.min_matches"]["value"] == audiences.SMALLEST
 
 
 @pytest.mark.parametrize("operation", EVERY, ids=lambda operation: operation.id)

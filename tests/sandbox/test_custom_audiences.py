@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svc_async.sandbox import Sandbox, VirtualClock
+from svc_async.sandbox import Sandbox, SandboxConfig, VirtualClock
 from svc_async.sandbox.api.ads.custom_audiences import HASHED
 from svc_async.sandbox.api.ads.user_batches import are_lowercase_hashes
 from tests.support.raw_client import RawClient, hash_sha256, open_raw_client
@@ -28,6 +28,122 @@ def list_held(raw: RawClient) -> list[dict[str, list[str]]]:
 
 def find_member(raw: RawClient, index: int = 0) -> Any:
     return raw.sandbox.audience(raw.sandbox.audience_id).members[index]
+
+
+def make_people(first: int, count: int) -> dict[str, Any]:
+    return make_update(*({"email": [f"{number:064x}"]} for number in range(first, first + count)))
+
+
+async def read_state(raw: RawClient, path: str) -> tuple[int | None, bool, list[str]]:
+    found = (await raw("GET", path)).data
+    return found["audience_size"], found["targetable"], found["reasons_not_targetable"]
+
+
+@pytest.fixture
+def path(raw: RawClient) -> str:
+    return f"{raw.account}/custom_audiences"
+
+
+NEW = None, False, ["PROCESSING", "TOO_SMALL"]
+
+
+@pytest.mark.rule("CA-01", "CA-03", "CA-07", "CA-12")
+async def test_a_new_audience_is_empty_and_being_processed(raw: RawClient, path: str) -> None:
+    assert (await raw("POST", path, {"description": "d"})).codes == [("MISSING_PARAMETER", "name")]
+    got = await raw("POST", path, {"name": "Readers"})
+    made = got.data
+    assert (got.status, got.basis, got.json.keys()) == (200, "public", {"request", "data"})
+    assert (made["name"], made["description"], made["deleted"]) == ("Readers", None, False)
+    assert (made["audience_type"], made["targetable_types"]) == ("CRM", ["CRM", "EXCLUDED_CRM"])
+    assert (made["permission_level"], made["owner_account_id"]) == ("READ_WRITE", raw.sandbox.account_id)
+    assert await read_state(raw, f"{path}/{made['id']}") == NEW
+    assert (await raw("GET", f"{path}/{made['id']}")).data == made
+    assert raw.sandbox.audience(made["id"]).account_id == raw.sandbox.account_id
+
+
+@pytest.mark.rule("CA-06", "CA-07")
+async def test_an_audience_takes_users_at_once_and_is_targetable_hours_later(raw: RawClient, path: str) -> None:
+    made = (await raw("POST", path, {"name": "Readers"})).data["id"]
+    one = f"{path}/{made}"
+    await raw.clock.advance(hours=5)
+    assert (await raw.send_users([make_people(0, 99)], audience=made)).status == 200
+    assert len(raw.sandbox.audience(made).users) == 99
+    await raw.clock.advance(hours=5)
+    assert await read_state(raw, one) == NEW
+    await raw.clock.advance(hours=1)
+    assert await read_state(raw, one) == (99, False, ["TOO_SMALL"])
+    await raw.send_users([make_people(99, 1)], audience=made)
+    await raw.clock.advance(hours=6)
+    assert await read_state(raw, one) == (100, True, [])
+
+
+@pytest.mark.rule("CA-08")
+async def test_an_audience_stays_usable_while_a_change_is_processed(raw: RawClient, path: str) -> None:
+    one = f"{path}/{raw.sandbox.audience_id}"
+    await raw.send_users([make_people(0, 100)])
+    await raw.clock.advance(hours=6)
+    await raw.send_users([make_people(100, 50)])
+    await raw.send_users([make_delete({"email": [f"{number:064x}"]}) for number in range(60)])
+    assert await read_state(raw, one) == (100, True, [])
+    await raw.clock.advance(hours=6)
+    assert await read_state(raw, one) == (90, False, ["TOO_SMALL"])
+
+
+@pytest.mark.rule("CA-02")
+async def test_a_name_is_of_one_audience_of_the_account(raw: RawClient, path: str) -> None:
+    made = (await raw("POST", path, {"name": "Readers"})).data["id"]
+    for refused in (
+        await raw("POST", path, {"name": "Customers"}),
+        await raw("PUT", f"{path}/{made}", {"name": "Customers"}),
+    ):
+        assert (refused.status, refused.codes) == (400, [("INVALID_PARAMETER", "name")])
+        assert (refused.rule, refused.basis) == ("CA-02", "public")
+    assert (await raw("PUT", f"{path}/{made}", {"name": "Readers"})).status == 200
+    assert (await raw("POST", path, {"name": "Hikers"})).status == 200
+    await raw("DELETE", f"{path}/{made}")
+    assert (await raw("POST", path, {"name": "Readers"})).status == 200
+
+
+@pytest.mark.rule("CA-09", "CA-12")
+async def test_an_update_changes_what_is_sent_and_says_whose_it_is(raw: RawClient, path: str) -> None:
+    made = (await raw("POST", path, {"name": "Readers", "description": "Of the spring"})).data
+    one = f"{path}/{made['id']}"
+    got = await raw("PUT", one, {"name": "Regulars"})
+    assert (got.data["name"], got.data["description"]) == ("Regulars", "Of the spring")
+    assert got.data.keys() == made.keys() - {"owner_account_id"} | {"is_owner"}
+    assert (got.data["is_owner"], got.basis) == (True, "public")
+    assert (await raw("PUT", one, {"description": ""})).data["description"] is None
+    assert (await raw("PUT", one)).status == 200
+    assert (await raw("GET", one)).data["name"] == "Regulars"
+
+
+@pytest.mark.rule("CA-10", "CA-11")
+async def test_a_deleted_audience_is_kept_and_takes_no_users(raw: RawClient, path: str) -> None:
+    got = await raw("DELETE", f"{path}/{raw.sandbox.audience_id}")
+    assert (got.data["deleted"], got.data["name"], got.basis) == (True, "Customers", "public")
+    refused = [await raw.send_users([make_update({"email": [H]})])]
+    refused += [await raw(method, f"{path}/{raw.sandbox.audience_id}") for method in ("GET", "PUT", "DELETE")]
+    for answer in refused:
+        assert (answer.status, answer.codes) == (404, [("TAILORED_AUDIENCE_NOT_FOUND", "custom_audience_id")])
+        assert (answer.rule, answer.basis) == ("CA-11", "public")
+    assert list_held(raw) == []
+
+
+async def test_what_a_test_adds_is_what_the_service_lists(raw: RawClient, path: str) -> None:
+    added = raw.sandbox.add_audience(name="Added")
+    assert [found["id"] for found in (await raw("GET", path)).data] == [raw.sandbox.audience_id, added]
+    made = (await raw("POST", path, {"name": "Made"})).data["id"]
+    await raw.sandbox.reset()
+    assert [found["id"] for found in (await raw("GET", path)).data] == [raw.sandbox.audience_id]
+    with pytest.raises(KeyError):
+        raw.sandbox.audience(made)
+
+
+@pytest.mark.rule("CAX-05")
+@pytest.mark.parametrize("config", [SandboxConfig(closed_gates=frozenset({"allowlist"}))])
+async def test_users_are_for_apps_that_were_admitted(raw: RawClient, path: str) -> None:
+    assert (await raw.send_users([make_update({"email": [H]})])).status == 403
+    assert (await raw("POST", path, {"name": "Readers"})).status == 200
 
 
 @pytest.mark.rule("TGT-01", "TGT-02")
@@ -55,7 +171,7 @@ async def test_an_audience_that_nothing_targets_has_an_empty_list(raw: RawClient
     assert (await raw("GET", f"{raw.account}/custom_audiences/{fresh}/targeted")).data == []
     for unknown in ("nothing", "1nmti"):
         got = await raw("GET", f"{raw.account}/custom_audiences/{unknown}/targeted")
-        assert (got.status, got.codes) == (404, [("CUSTOM_AUDIENCE_NOT_FOUND", "custom_audience_id")])
+        assert (got.status, got.codes) == (404, [("TAILORED_AUDIENCE_NOT_FOUND", "custom_audience_id")])
 
 
 @pytest.mark.rule("CAU-01", "CAU-07b", "CAU-10", "GEN-03")
@@ -69,12 +185,13 @@ async def test_users_are_added_with_all_their_identifiers(raw: RawClient) -> Non
     assert list_held(raw) == [anna, ben]
 
 
+@pytest.mark.rule("CAX-02", "CAX-03")
 async def test_counts_are_users(raw: RawClient) -> None:
     group = [make_update({"email": [H]}, {"handle": [H]}), make_delete({"svc_id": [H]}, {"device_id": [H]})]
     assert (await raw.send_users(group)).data == {"success_count": 4, "total_count": 4}
 
 
-@pytest.mark.rule("CAU-08")
+@pytest.mark.rule("CAU-08", "CAX-06")
 async def test_hashes_come_in_either_case_and_are_kept_in_lower_case(raw: RawClient) -> None:
     await raw.send_users([make_update({"email": [H.upper()], "partner_user_id": ["Plain Text"]})])
     assert list_held(raw) == [{"email": [H], "partner_user_id": ["Plain Text"]}]
@@ -268,6 +385,7 @@ async def test_an_update_of_an_existing_user_merges_and_renews(raw: RawClient) -
     assert find_member(raw).expires_at == datetime(2026, 6, 12, tzinfo=UTC)
 
 
+@pytest.mark.rule("CAX-01")
 async def test_a_delete_matches_any_identifier_used_to_add(raw: RawClient) -> None:
     a, b, c = hash_sha256("a"), hash_sha256("b"), hash_sha256("c")
     await raw.send_users([make_update({"email": [a], "phone_number": [b]}, {"email": [c]}, {"handle": [b]})])
@@ -280,6 +398,7 @@ async def test_a_delete_matches_any_identifier_used_to_add(raw: RawClient) -> No
     assert (await raw.send_users([make_delete({"email": [a]}, {"email": [c]})])).data["success_count"] == 2
 
 
+@pytest.mark.rule("CAX-02")
 async def test_operations_apply_in_their_order(raw: RawClient) -> None:
     await raw.send_users([make_update({"email": [H]}), make_delete({"email": [H]})])
     assert list_held(raw) == []

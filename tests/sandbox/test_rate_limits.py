@@ -187,7 +187,4 @@ def test_the_client_counts_each_call_in_the_limit_that_the_sandbox_does(operatio
     surface, path = Surface.ADS if is_ads else Surface.BASE, re.sub(r"\{\w+\}", "x", operation.path)
     found = [row.name for row in LIMITS if not row.with_total_count and row.matches(operation.method, surface, path)]
     expected = next((name for name, rule in CLIENT_NAMES.items() if rule == operation.limit), None)
-    assert [*found, None][0] == _SLOWER.get(operation.id, expected)
-
-
-_SLOWER = {"do_not_reach_users.batch": "ads.writes"}  # the limit of the sandbox is a guess, and higher
+    assert [*found, None][0] == expected

@@ -29,6 +29,7 @@ class Kind:
         made: the requests that create them, where the seed has none.
         gone: how many deleted ones the seed has.
         fields: besides dates and the id.
+        code: of the refusal of an unknown id; by default, from its parameter.
         chosen: queries, with the positions of the records that they list; `{1}` is the id of the second one.
         others: a record that belongs to another account.
         deleted: what becomes of a deleted record.
@@ -40,6 +41,7 @@ class Kind:
     made: tuple[dict[str, str], ...] = ()
     gone: int = 0
     fields: set[str] | None = None
+    code: str | None = None
     chosen: tuple[tuple[dict[str, str], list[int]], ...] = ()
     others: str = "nothing"
     deleted: str = "kept"
@@ -71,6 +73,33 @@ KINDS = {
             ({"sort_by": "creative_type-desc"}, [1, 0]),
         ),
         others="2wrfs",
+    ),
+    "custom audiences": Kind(
+        path="custom_audiences",
+        key="custom_audience_id",
+        size=3,
+        made=({"name": "Readers"}, {"name": "Another", "description": "Of the spring"}),
+        fields={
+            "name",
+            "description",
+            "audience_type",
+            "audience_size",
+            "targetable",
+            "reasons_not_targetable",
+            "targetable_types",
+            "permission_level",
+            "owner_account_id",
+            "partner_source",
+        },
+        code="TAILORED_AUDIENCE_NOT_FOUND",
+        chosen=(
+            ({"custom_audience_ids": "{1},nothing,1nmti"}, [1]),
+            ({"q": "READ"}, [1]),
+            ({"sort_by": "name-asc"}, [2, 0, 1]),
+            ({"permission_scope": "SHARED"}, []),
+            ({"permission_scope": "OWNER", "q": "x" * 255}, []),
+        ),
+        others="1nmti",
     ),
     "curated categories of line items": Kind(
         path="line_item_curated_categories",
@@ -150,7 +179,9 @@ of_deletable = pytest.mark.parametrize("kind", [name for name in KINDS if KINDS[
 of_readable = pytest.mark.parametrize("kind", [name for name in KINDS if KINDS[name].key], indirect=True)
 
 
-@pytest.mark.rule("ACC-08", "AM-01", "AM-03", "LICC-01", "ML-01", "POLL-09", "VCC-07", "GEN-04", "GEN-12", "GEN-12b")
+@pytest.mark.rule(
+    "ACC-08", "AM-01", "AM-03", "CA-04", "LICC-01", "ML-01", "POLL-09", "VCC-07", "GEN-04", "GEN-12", "GEN-12b"
+)
 @of_kinds
 async def test_the_list_shows_the_records_of_the_account(raw: RawClient, kind: Kind, path: str, ids: list[str]) -> None:
     got = await raw("GET", path)
@@ -161,7 +192,7 @@ async def test_the_list_shows_the_records_of_the_account(raw: RawClient, kind: K
         assert all(record.keys() == kind.fields | DATES | {"id"} for record in got.data)
 
 
-@pytest.mark.rule("AM-01", "ML-01", "ML-01b", "POLL-09", "VCC-07", "GEN-17", "LIM-07")
+@pytest.mark.rule("AM-01", "CA-04", "CA-05", "ML-01", "ML-01b", "POLL-09", "VCC-07", "GEN-17", "LIM-07")
 @of_kinds
 async def test_parameters_choose_and_sort(
     raw: RawClient, kind: Kind, path: str, ids: list[str], subtests: pytest.Subtests
@@ -182,7 +213,7 @@ async def test_the_list_is_cut_into_pages_and_counted(raw: RawClient, kind: Kind
     assert [first.data[0][kind.id], *rest] == ids
 
 
-@pytest.mark.rule("AM-03", "LICC-02", "ML-05", "POLL-07", "VCC-06", "GEN-03")
+@pytest.mark.rule("AM-03", "CA-11", "LICC-02", "ML-05", "POLL-07", "VCC-06", "GEN-03")
 @of_readable
 async def test_one_is_read_but_not_another_s(raw: RawClient, kind: Kind, path: str, ids: list[str]) -> None:
     listed = (await raw("GET", path)).data
@@ -190,10 +221,11 @@ async def test_one_is_read_but_not_another_s(raw: RawClient, kind: Kind, path: s
     assert (got.json.keys(), got.data) == ({"request", "data"}, listed[0])
     for unknown in ("nothing", kind.others):
         got = await raw("GET", f"{path}/{unknown}")
-        assert (got.status, got.codes) == (404, [(f"{kind.key.rpartition('_')[0].upper()}_NOT_FOUND", kind.key)])
+        code = kind.code or f"{kind.key.rpartition('_')[0].upper()}_NOT_FOUND"
+        assert (got.status, got.codes) == (404, [(code, kind.key)])
 
 
-@pytest.mark.rule("AM-01b", "CARD-15", "LICC-02", "LICC-05", "ML-04", "POLL-06", "GEN-14", "GEN-14b")
+@pytest.mark.rule("AM-01b", "CA-10", "CARD-15", "LICC-02", "LICC-05", "ML-04", "POLL-06", "GEN-14", "GEN-14b")
 @of_deletable
 async def test_deletion_is_final(raw: RawClient, kind: Kind, path: str, ids: list[str]) -> None:
     one = f"{path}/{ids[0]}"

@@ -37,7 +37,9 @@ _OTHER_PLACES: Mapping[str, Callable[[_Handles], Any]] = {
     "account_apps": lambda handles: handles.account.apps,
     "account_history": lambda handles: handles.account.history,
     "audience_estimate": lambda handles: handles.account,
-    "do_not_reach_lists": lambda handles: handles.account.do_not_reach_list(handles.ids["do_not_reach_list_id"]),
+    "custom_audience_permissions": lambda handles: (
+        handles.account.custom_audience(handles.ids["custom_audience_id"]).permissions
+    ),
     "image_conversation_cards": lambda handles: handles.account.cards,
     "product_sets": lambda handles: handles.catalog.product_sets,
     "products": lambda handles: handles.catalog.products,

@@ -22,6 +22,7 @@ from svc_async.open_enum import OpenEnum
 from svc_async.sandbox import Sandbox
 from svc_async.sandbox.server.rendering import Format
 from svc_async.wire.records import Record
+from tests.support.contract import ENUMS, OPERATIONS, RECORDS
 
 __all__ = ["WORDS", "list_words"]
 
@@ -37,18 +38,18 @@ _HEADER = re.compile(r"`(x-[a-z0-9-]+)`")
 
 def list_words() -> dict[str, set[str]]:
     """Return the words of each section."""
-    operations = _read("operations")["operation"]
+    operations = [*_read("operations")["operation"], *(row for row in OPERATIONS.values())]
     served = Sandbox().operations
     pages = {each.path for each in served if each.format is Format.HTML}
     paths = {each["path"] for each in operations} | {each.path for each in served}
     parameters = [parameter for each in operations for parameter in each.get("parameter", ())]
-    records = [*_read("records")["record"], *_read("beyond/events")["record"], *_read("beyond/cards")["record"]]
+    records = [*RECORDS.values(), *_read("beyond/events")["record"], *_read("beyond/cards")["record"]]
     fields = [field for record in records for field in record.get("field", ())]
     names = {part for each in (*parameters, *fields) for part in each["name"].split(".") if each.get("in") != "path"}
     names |= {param.name for each in served for param in each.query}
     names |= {*_AROUND_RECORDS.split()}
     values = {scope for each in served for scope in each.scopes}
-    others = {str(value) for each in _read("enums")["enum"] for value in each["values"]}
+    others = {str(value) for each in ENUMS.values() for value in each["values"]}
     for kind in _list_classes():
         if issubclass(kind, Enum):
             values |= {str(member.value) for member in kind}

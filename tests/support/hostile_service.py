@@ -22,6 +22,15 @@ _ACCOUNT = {
     "updated_at": _TIME,
     "deleted": False,
 }
+_AUDIENCE = {
+    **dict.fromkeys(("id", "name", "description", "audience_type", "permission_level", "owner_account_id"), HOSTILE),
+    "targetable": False,
+    "reasons_not_targetable": [HOSTILE],
+    "targetable_types": [HOSTILE],
+    "created_at": _TIME,
+    "updated_at": _TIME,
+    "deleted": False,
+}
 _DETAIL = {"code": HOSTILE, "message": HOSTILE, "parameter": HOSTILE, "attribute": HOSTILE}
 _WEBHOOK = {"id": HOSTILE, "url": "https://hooks.example.test/svc", "valid": True, "created_at": _TIME}
 _SUBSCRIPTION = {
@@ -62,6 +71,9 @@ def _form(**fields: str) -> Script:
 _ANSWERS: Mapping[tuple[str, str], Script] = {
     ("GET", "/12/accounts"): lambda _: _page(_ACCOUNT),
     ("GET", "/12/accounts/a"): lambda _: {"data": _ACCOUNT},
+    ("GET", "/12/accounts/a/custom_audiences"): lambda _: _page(_AUDIENCE),
+    ("POST", "/12/accounts/a/custom_audiences"): lambda _: {"data": _AUDIENCE},
+    ("DELETE", "/12/accounts/a/custom_audiences/b"): lambda _: {"data": _AUDIENCE},
     ("POST", "/12/accounts/a/custom_audiences/b/users"): _refuse_operations,
     ("POST", "/12/accounts/a/do_not_reach_lists/b/users"): _refuse_operations,
     ("GET", "/12/product_catalogs/c/products"): lambda _: _page(),

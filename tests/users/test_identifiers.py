@@ -90,6 +90,7 @@ def test_published_phone_vector() -> None:
     assert token.endswith("4231")
 
 
+@pytest.mark.rule("CAX-06", "CAX-07", "CAX-08")
 @pytest.mark.parametrize(
     ("kind", "raw", "normal"),
     [

@@ -41,7 +41,6 @@ _REPORT = "`svc-async job report --out FILE` writes the report of a job that has
 _NO_JOURNAL = (
     "A sync needs no journal: its state keeps what was accepted. After an interruption, run the same command again."
 )
-_WHERE_LISTS_ARE_MADE = "made in the ads manager of the platform, which shows the id"
 _ABSENT: Mapping[tuple[str, str], str] = MappingProxyType(
     {
         ("do-not-reach", "sync"): (
@@ -49,8 +48,10 @@ _ABSENT: Mapping[tuple[str, str], str] = MappingProxyType(
             "file, `svc-async do-not-reach remove` takes the people in a file off the list."
         ),
         **{
-            (group, verb): f"{noun} are {_WHERE_LISTS_ARE_MADE}."
-            for group, noun in (("audience", "Audiences"), ("do-not-reach", "Do-not-reach lists"))
+            ("do-not-reach", verb): (
+                "An account has at most one do-not-reach list: account.do_not_reach_lists of a session in Python "
+                "creates and lists it, and the ads manager of the platform shows its id."
+            )
             for verb in ("create", "list")
         },
     }

@@ -1,32 +1,32 @@
-"""Do-not-reach lists: deletion, and batches of users (DNR-01 to DNR-07)."""
+"""Do-not-reach lists: deletion, and batches of users (DNR-01 to DNR-07).
 
-from datetime import timedelta
+The list and the creation are public facts beyond the specification (DNL-01 to DNL-03).
+"""
+
 from typing import Any
 
+from svc_async.sandbox.api.ads.common import WITH_DELETED, list_owned
 from svc_async.sandbox.api.ads.user_batches import OperationGroup, OperationSchema, Rules, pause_gc
-from svc_async.sandbox.server.decoding import json_field
+from svc_async.sandbox.refusal import Basis, Finding, Problem, refuse
+from svc_async.sandbox.server.decoding import json_field, text
 from svc_async.sandbox.server.operations import Answer, Call, Operation
-from svc_async.sandbox.server.reading import parse_time
 from svc_async.sandbox.state.audiences import Audience
-from svc_async.sandbox.state.store import Row, Store, format_time
+from svc_async.sandbox.state.store import Row, Store
 
 __all__ = ["OPERATIONS", "add_do_not_reach_list"]
 
 _LISTS, _ID = "do_not_reach_lists", "do_not_reach_list_id"
-# Unspecified: when a list is targetable (ASM-116, ASM-118).
-_PROCESSING = timedelta(hours=6)
-_SMALLEST = 100
-_PATH = "/accounts/{account_id}/do_not_reach_lists/{do_not_reach_list_id}"
-# Unspecified: the limits of a group, as those of custom audiences, that there is no effective_at (ASM-114), and that
-# `expires_at` may be left out (ASM-17) and be no later than its default.
+_ALL = "/accounts/{account_id}/do_not_reach_lists"
+_PATH = f"{_ALL}/{{do_not_reach_list_id}}"
+# Unspecified: that `expires_at` may be left out (ASM-17).
 _SCHEMA = OperationSchema(
     hashed=frozenset({"email", "phone_number"}),
     params=("users", "expires_at"),
     expires_bounded=True,
     rules=Rules(
         group="DNR-01",
-        operations="ASM-114",
-        size="ASM-114",
+        operations="DNL-06",
+        size="DNL-06",
         operation_type="DNR-01",
         params="DNR-01",
         effective_at="DNR-01",
@@ -41,41 +41,62 @@ def add_do_not_reach_list(store: Store, account_id: str, **fields: Any) -> Row:
     """Add a new, empty list."""
     record = {
         "id": store.ids.next("do_not_reach_list", 6),
-        "name": "Do not reach",
+        "name": "Do Not Reach List",
         "description": None,
-        "targetable": False,
-        "reasons_not_targetable": ["TOO_SMALL"],
-        "list_size": 0,
     }
     row = store[_LISTS].add(account_id, record | fields)
-    store.audiences[row.id] = Audience(row.id, account_id)
+    store.audiences[row.id] = Audience(row.id, account_id, store.now())
     return row
+
+
+def _show(call: Call, row: Row) -> dict[str, Any]:
+    audience = call.sandbox.store.audiences[row.id]
+    reasons = audience.list_reasons(call.now)
+    return {
+        **row.show(),
+        "targetable": not reasons,
+        "reasons_not_targetable": reasons,
+        "list_size": audience.find_size(call.now),
+    }
+
+
+def _create(call: Call) -> Answer:
+    if list_owned(call, _LISTS):
+        # Unspecified: status and code, and that a list may follow a deleted one (UNA-second-list).
+        refuse(Finding("DNL-01", Problem("INVALID_PARAMETER", "the account has a list already")))
+    return Answer(_show(call, add_do_not_reach_list(call.sandbox.store, call.account, **call.sent)))
 
 
 def _update_users(call: Call) -> Answer:
     row = call.find(_LISTS, _ID)
     with pause_gc():
         group = OperationGroup.read(call, _SCHEMA)
-        group.apply(call.sandbox.store.audiences[row.id])
-    call.sandbox.store[_LISTS].change(row, _taken_at=format_time(call.now))
+        group.apply(call.sandbox.store.audiences[row.id], call.now)
     counts = [{"success_count": count, "total_count": count} for count in group.count()]
     return Answer(counts, request=group.sent)
 
 
-def _delete(call: Call) -> Answer:
-    """Delete a list and answer with its status: an upload is processed for a while, then the list may be too small."""
-    row, lists = call.find(_LISTS, _ID), call.sandbox.store[_LISTS]
-    size = len(call.sandbox.store.audiences[row.id].members(call.now))
-    taken_at = row.fields.get("_taken_at")
-    if taken_at is not None and call.now < parse_time(taken_at) + _PROCESSING:
-        reasons = ["PROCESSING"]
-    else:
-        reasons = ["TOO_SMALL"] if size < _SMALLEST else []
-    changed = lists.change(row, targetable=not reasons, reasons_not_targetable=reasons, list_size=size)
-    return Answer(lists.delete(changed).show())
-
-
 OPERATIONS = (
+    Operation(
+        id="do_not_reach_lists.list",
+        method="GET",
+        path=f"/12{_ALL}",
+        handler=lambda call: call.answer_page(list_owned(call, _LISTS), show=lambda row: _show(call, row)),
+        query=(WITH_DELETED,),
+        limit="account_reads",
+        rule="DNL-03",
+        basis=Basis.PUBLIC,
+    ),
+    Operation(
+        id="do_not_reach_lists.create",
+        method="POST",
+        path=f"/12{_ALL}",
+        handler=_create,
+        query=(text("description", rule="DNL-02"),),
+        limit="writes",
+        rule="DNL-02",
+        basis=Basis.PUBLIC,
+    ),
     Operation(
         id="do_not_reach_users.batch",
         method="POST",
@@ -96,7 +117,7 @@ OPERATIONS = (
         id="do_not_reach_lists.delete",
         method="DELETE",
         path=f"/12{_PATH}",
-        handler=_delete,
+        handler=lambda call: Answer(_show(call, call.sandbox.store[_LISTS].delete(call.find(_LISTS, _ID)))),
         limit="writes",
         rule="DNR-06",
     ),

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from svc_async.sandbox.refusal import Basis, Finding, Problem, Refusal
+from svc_async.sandbox.refusal import Finding, Problem, Refusal, find_basis
 from svc_async.sandbox.server.decoding import decode_json
 from svc_async.sandbox.server.operations import Call
 from svc_async.sandbox.server.reading import parse_time
@@ -102,14 +102,15 @@ class OperationGroup:
             raise _refuse_group(refused, len(sent))
         return cls(sent, [found for found in read if isinstance(found, UserOperation)])
 
-    def apply(self, audience: Audience) -> None:
+    def apply(self, audience: Audience, now: datetime) -> None:
         """Apply all operations, in order."""
+        audience.begin_change(now)
         for operation in self.operations:
             operation.apply(audience)
 
     def count(self) -> list[int]:
         """Return the number of users of each operation."""
-        # Unspecified: that `success_count` and `total_count` count users, not operations (ASM-110).
+        # Unspecified: that `success_count` and `total_count` count users, not operations (ASM-110, CAX-03).
         return [len(operation.users) for operation in self.operations]
 
 
@@ -142,11 +143,7 @@ def _read_array(call: Call, rules: Rules) -> list[Any]:
 
 
 def _refuse_request(code: str, message: str, rule: str) -> Refusal:
-    return Refusal(400, Problem(code, message), rule=rule, basis=_find_basis(rule))
-
-
-def _find_basis(rule: str) -> Basis:
-    return Basis.PUBLIC if rule.startswith("ASM") else Basis.SPEC
+    return Refusal(400, Problem(code, message), rule=rule, basis=find_basis(rule))
 
 
 def _refuse_group(refused: Mapping[int, list[Finding]], total: int) -> Refusal:
@@ -160,7 +157,7 @@ def _refuse_group(refused: Mapping[int, list[Finding]], total: int) -> Refusal:
     reason = f"{place}: {found.message}{more}"
     entries = list_operation_errors(by_operation, total)
     # Unspecified: the status, and that `errors` stays empty (UNS-batch-error-shape).
-    return Refusal(400, rule=rule, basis=_find_basis(rule), more={"operation_errors": entries}, reason=reason)
+    return Refusal(400, rule=rule, basis=find_basis(rule), more={"operation_errors": entries}, reason=reason)
 
 
 @attrs.frozen
@@ -228,7 +225,7 @@ class _OperationReader:
         if expires_at <= effective_at:
             self._note(rule, f"must be later than {self.schema.earliest_expiry}", "expires_at")
         if self.schema.expires_bounded and expires_at > latest:
-            self._note("ASM-114", f"is over {self.call.sandbox.config.expiry_months} months away", "expires_at")
+            self._note("DNL-04", f"is over {self.call.sandbox.config.expiry_months} months away", "expires_at")
         return expires_at
 
     def _read_user(self, user: Any) -> dict[str, list[str]]:
