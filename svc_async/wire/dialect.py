@@ -351,6 +351,9 @@ class Dialect:
         headers: names of headers, in lower case.
         names: names of query parameters and of fields of JSON.
         values: whole values; those under `FREE_TEXT` are left alone.
+
+    Raises:
+        InvalidArgument: a word breaks a rule, such as two words with the same one of the platform.
     """
 
     name: str = attrs.field(eq=False)
@@ -359,6 +362,12 @@ class Dialect:
     headers: Mapping[str, str] = attrs.field(factory=dict)
     names: Mapping[str, str] = attrs.field(factory=dict)
     values: Mapping[str, str] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        from svc_async.wire.dialect_file import check_words  # noqa: PLC0415 - few programs have one
+
+        for (section, word), rule in check_words(attrs.asdict(self)):
+            raise InvalidArgument(".".join(filter(None, ("dialect", section, word))), rule)
 
     @cached_property
     def digest(self) -> str:
@@ -401,13 +410,14 @@ class Dialect:
         Raises:
             UnusableFile: the file cannot be read, or breaks a rule; the message says in which line.
         """
-        from svc_async.wire.dialect_file import read_words  # noqa: PLC0415 - few programs have one
+        from svc_async.wire.dialect_file import read_words  # noqa: PLC0415 - as above
 
         return cls(**read_words(path))
 
     def on_one_host(self) -> "Dialect":
         """Return the same words for a service whose pages stand on its own host, as those of a sandbox do."""
-        return attrs.evolve(self, pages={page: urlsplit(other).path for page, other in self.pages.items()})
+        paths = {page: urlsplit(other).path for page, other in self.pages.items()}
+        return attrs.evolve(self, pages={page: path for page, path in paths.items() if path != page})
 
     def write_request(self, request: Request[Any]) -> Request[Any]:
         """Return a request in the words of the platform, ready to be signed.
@@ -452,7 +462,7 @@ class Dialect:
         if words is None:
             return None
         if words not in self._tokens:
-            from svc_async.wire.dialect_file import ContractWords  # noqa: PLC0415 - likewise
+            from svc_async.wire.dialect_file import ContractWords  # noqa: PLC0415 - as above
 
             names, values = words
             # A field without an enumeration may have a value that none of the client's has.

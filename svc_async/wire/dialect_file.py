@@ -13,7 +13,7 @@ import attrs
 from svc_async.errors import UnusableFile
 from svc_async.printable import clean, shorten
 
-__all__ = ["SECTIONS", "ContractWords", "Lines", "Mistake", "find_mistakes", "read_text", "read_words"]
+__all__ = ["SECTIONS", "ContractWords", "Lines", "Mistake", "check_words", "find_mistakes", "read_text", "read_words"]
 
 _LARGEST_FILE = 2**18
 SECTIONS = ("paths", "pages", "headers", "names", "values")
@@ -115,7 +115,7 @@ def find_mistakes(content: str) -> Sequence[Mistake]:
     table = _parse(content)
     if table is None:
         return [Mistake(line=_find_broken_line(content.split("\n")), rule="the line is not TOML")]
-    if not (found := [*_check(table)]):
+    if not (found := [*check_words(table)]):
         return []
     lines = Lines(content)
     mistakes = [
@@ -179,7 +179,7 @@ def _read_key(text: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _check(table: Mapping[str, object]) -> Iterator[tuple[_Place, str]]:
+def check_words(table: Mapping[str, object]) -> Iterator[tuple[_Place, str]]:
     """Yield the section and the key of each mistake, and the rule."""
     name = table.get("name")
     if not isinstance(name, str) or not _FORMS["names"][0].fullmatch(name):

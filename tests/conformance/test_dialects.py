@@ -193,7 +193,7 @@ def make_members(count: int) -> list[dict[str, str]]:
 
 @pytest.mark.long("sends five megabytes")
 async def test_a_request_is_full_to_the_byte_in_the_words_of_the_platform() -> None:
-    longer = Dialect(name="longer", names={"svc_id": "acme_identifier", "users": "people", "params": "parameters"})
+    longer = Dialect(name="longer", names={"svc_id": "acme_identifier", "users": "persons", "params": "arguments"})
     members = [{"svc_id": f"{number}", "partner_user_id": f"{number:02500}"} for number in range(1, 4_001)]
     async with Sandbox(dialect=longer) as sandbox, Session.sandbox(sandbox) as session:
         users = session.account(sandbox.account_id).custom_audience(sandbox.audience_id).users

@@ -290,3 +290,16 @@ def test_a_file_that_is_not_toml_names_its_line(tmp_path: Path) -> None:
 def test_the_file_of_the_example_has_no_mistake() -> None:
     assert not find_mistakes(GOOD)
     assert ACME.name == "acme"
+
+
+@pytest.mark.parametrize(
+    ("words", "parameter"),
+    [
+        ({"names": {"svc_id": "a", "post_mode": "a"}}, "dialect.names.post_mode"),
+        ({"values": {"ALL_ON_SVC": "ACTIVE"}}, "dialect.values.ALL_ON_SVC"),
+    ],
+)
+def test_words_that_are_given_in_python_keep_the_rules_of_a_file(words: Any, parameter: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        Dialect(name="x", **words)
+    assert caught.value.parameter == parameter
