@@ -62,7 +62,7 @@ def bash(call: Call, here: Path) -> Path:
 
 TYPED = [
     (["au"], ["audience", "auth"]),
-    (["audience", ""], ["upload", "remove", "sync"]),
+    (["audience", ""], ["create", "delete", "list", "upload", "remove", "sync"]),
     (["audience", "upload", "--jo"], ["--journal", "--journals", "--job"]),
     (["audience", "upload", "--ordering", ""], ["key", "none"]),
     (["-v", "job", "sta"], ["status"]),

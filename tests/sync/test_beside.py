@@ -456,7 +456,7 @@ CONTROLS = {
 def test_each_protection_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, control: str) -> None:
     assert find_left_out(tmp_path, CONTROLS[control], FILE) == []
     if control == "without identifiers":
-        monkeypatch.setattr(beside, "list_identifiers", lambda _: WrittenIdentifiers())
+        monkeypatch.setattr(beside, "list_identifiers", lambda *_: WrittenIdentifiers())
     elif control != "without notes":
         monkeypatch.setattr(SyncState, "find_rest", lambda *_: 0.0)
     assert find_left_out(tmp_path, CONTROLS[control], FILE, noted=control != "without notes") != []
