@@ -62,7 +62,7 @@ _MOST_FIELDS = 100
 _COLON = re.compile(rb"[ \t\r\n]*:")
 _SCOPES = frozenset({"scope"})
 """The name of several words in one text, separated by blanks (contract AUTH-26)."""
-_SCOPE = re.compile(rb'"(\w*scope)"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"')
+_SCOPE = re.compile(rb'"(\w*scope)"[ \t\r\n]*:[ \t\r\n]*"([^" \\]* [^"\\]*)"')
 _INPUT = re.compile(rb'name="([^"]*)"(?: value="([^"]*)")?')
 _ID = re.compile(r"{(\w+)}")
 
@@ -178,7 +178,7 @@ class _Words:
         """Return the other word for a value under a name, if it has one."""
         if name in self._names_of_names:
             return self._names.get(word)
-        return None if name is None or name in self._scopes else self._change_value(name, word)
+        return None if name is None else self._change_value(name, word)
 
     def _find_scopes(self, json: bytes) -> Iterator[_Edit]:
         """Yield what changes the words of scopes."""

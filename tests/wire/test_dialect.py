@@ -71,6 +71,14 @@ def test_to_a_server_of_a_dialect_the_words_of_the_contract_mean_nothing(value: 
     assert json.loads(ACME.serve_json(write(value).encode())) == translate(value, *swapped)
 
 
+@pytest.mark.parametrize("scope", ["post.read", "post.read users.read post.create", ["post.read", "x"], "", None])
+def test_a_scope_is_words_in_one_text_or_in_several(scope: Any) -> None:
+    body = json.dumps({"scope": scope}).encode()
+    written = json.loads(ACME.write_json(body))
+    assert written == translate({"scope": scope}, ACME.names, ACME.values)
+    assert ACME.read_json(json.dumps(written).encode()) == body
+
+
 def test_what_has_no_word_of_the_dialect_is_not_copied() -> None:
     body = b'{"data":[{"id":"a","name":"PROMOTED_NOTES","text":"\\"acme_id\\":1"}]}'
     assert ACME.read_json(body) is body
