@@ -1,4 +1,4 @@
-"""What answers have that the contract lacks, and the other way round: names, types and words, never values.
+"""The differences between answers and the contract: names, types and words, never values.
 
 The contract is what this SDK knows: its models and enums, its codes and headers, and the table of limits. Of each
 operation the first answers are compared, then some: the work stays a small share of that of reading them.
@@ -96,7 +96,7 @@ class DriftReport:
 
     @property
     def findings(self) -> tuple[DriftFinding, ...]:
-        """What was found so far, by operation; some thousand at most."""
+        """The findings so far, by operation; some thousand at most."""
         with self._lock:
             return tuple(sorted(chain.from_iterable(each.list_findings() for each in self._operations.values())))
 
@@ -156,7 +156,7 @@ _NOUNS: Mapping[type, str] = {
     NoneType: "null",
     datetime: "datetime",
 }
-"""What types are called."""
+"""The names of types."""
 _SCALARS: Mapping[Any, tuple[frozenset[type], type[Any] | None]] = {
     str: (frozenset({str}), None),
     bool: (frozenset({bool}), None),
@@ -169,7 +169,7 @@ _SCALARS: Mapping[Any, tuple[frozenset[type], type[Any] | None]] = {
 
 @attrs.frozen(eq=False, kw_only=True)
 class _PlaceRule:
-    """What the contract says about the values at one place.
+    """The rule of the contract for the values at one place.
 
     Attributes:
         noun: the type in words.
@@ -261,7 +261,7 @@ _Key = tuple[DriftKind, str, str]
 
 @attrs.define(eq=False)
 class _Look:
-    """What answers of one operation say.
+    """One look at answers of one operation.
 
     Attributes:
         found: what differs from the contract: how often, and what is expected.
@@ -394,7 +394,7 @@ class _Look:
 
 @attrs.define(eq=False)
 class _Operation:
-    """What the answers of one operation say.
+    """The differences in the answers of one operation.
 
     Attributes:
         limit: its rate limit in the table, if it has one.

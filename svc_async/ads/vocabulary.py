@@ -50,7 +50,7 @@ class NotTargetableReason(OpenEnum):
 
 
 class PermissionLevel(OpenEnum):
-    """What a permission to use an audience allows (contract TAP-02)."""
+    """The use of an audience that a permission allows (contract TAP-02)."""
 
     READ_ONLY = "READ_ONLY"
     READ_WRITE = "READ_WRITE"

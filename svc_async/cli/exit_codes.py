@@ -135,7 +135,7 @@ _WHERE_IDS_ARE: Mapping[str, str] = MappingProxyType(
         "--catalog": "; in Python session.product_catalogs.list() lists yours",
     }
 )
-"""What follows the advice to check the id of an option."""
+"""The end of the advice to check the id of an option."""
 _OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "SharedState.embedded()": "--embedded",

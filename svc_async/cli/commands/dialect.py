@@ -30,7 +30,7 @@ __all__ = ["app"]
 app = App(name="dialect")
 
 _PLACEHOLDER = re.compile("svc|post(?!al|er)", re.IGNORECASE)
-"""What the contract writes for the words of a brand, and what may be a part of others."""
+"""The placeholders of the contract for the words of a brand, even inside longer words."""
 _HOOK = "https://hooks.example.test/dialect"
 _COLUMNS = {"Section": attrgetter("section"), "Word": attrgetter("word"), "Written": attrgetter("written")}
 
